@@ -1,0 +1,21 @@
+// Time as a dependency, so that a test can own it.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace spccl {
+
+inline int64_t MonotonicNanos() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual int64_t NowNanos() const { return MonotonicNanos(); }
+};
+
+}  // namespace spccl

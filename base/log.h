@@ -1,0 +1,25 @@
+// One line a message on stderr, as text or as JSON.
+//
+// An error is logged once, where it is first known; after that it is only passed on.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace spccl {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogFormat { kText, kJson };
+using LogField = std::pair<std::string_view, std::string>;
+
+// Sets what is written and how, for the whole process. Thread-safe.
+void ConfigureLog(LogLevel least, LogFormat format);
+
+// Writes one line: time, level, component, message, then each field as key=value. Thread-safe; a
+// line is written by one write(2), so lines of several threads or processes do not mix.
+void Log(LogLevel level, std::string_view component, std::string_view message,
+         std::initializer_list<LogField> fields = {});
+
+}  // namespace spccl

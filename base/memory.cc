@@ -1,0 +1,69 @@
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl {
+namespace {
+
+// Boost.Interprocess maps anything that can name its handle and its mode.
+class MappableFd {
+ public:
+  explicit MappableFd(int fd) : fd_(fd) {}
+  boost::interprocess::mapping_handle_t get_mapping_handle() const {
+    return boost::interprocess::ipcdetail::mapping_handle_from_file_handle(fd_);
+  }
+  boost::interprocess::mode_t get_mode() const { return boost::interprocess::read_write; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> CreateSealedMemfd(const std::string& name, size_t size_bytes) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return ErrnoStatus(errno, "memfd_create " + name);
+  if (::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("ftruncate ", name, " to ", size_bytes, " bytes"));
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoStatus(errno, "seal " + name);
+  }
+  return fd;
+}
+
+absl::StatusOr<size_t> CheckSealedMemfd(int fd, size_t least_bytes) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return absl::InvalidArgumentError("descriptor is not a memfd: it takes no seals");
+  if ((seals & F_SEAL_SHRINK) == 0) {
+    return absl::InvalidArgumentError("memfd is not sealed against shrinking (F_SEAL_SHRINK)");
+  }
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat of a memfd");
+  const auto size_bytes = static_cast<size_t>(info.st_size);
+  if (size_bytes < least_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memfd holds ", size_bytes, " bytes, expected at least ", least_bytes));
+  }
+  return size_bytes;
+}
+
+absl::StatusOr<SharedMapping> SharedMapping::Create(int fd, size_t size_bytes) {
+  try {
+    return SharedMapping(boost::interprocess::mapped_region(
+        MappableFd(fd), boost::interprocess::read_write, 0, size_bytes));
+  } catch (const boost::interprocess::interprocess_exception& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("mapping ", size_bytes, " bytes of a memfd: ", error.what()));
+  }
+}
+
+}  // namespace spccl

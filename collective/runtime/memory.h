@@ -1,0 +1,48 @@
+// A borrowed view of one rank's buffer: mapped into this process, or reached by cross-memory
+// attach.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace spccl::runtime {
+
+// Trivially copyable; the owner of the mapping (or of the process's pidfd) outlives every task that
+// holds a view.
+class MemoryView {
+ public:
+  MemoryView() = default;
+  static MemoryView Mapped(std::byte* data) { return MemoryView(data, 0, 0); }
+  static MemoryView Remote(pid_t pid, uint64_t address) {
+    return MemoryView(nullptr, pid, address);
+  }
+
+  bool mapped() const { return data_ != nullptr; }
+  std::byte* data() const { return data_; }  // nullptr if remote
+  pid_t pid() const { return pid_; }
+  uint64_t address() const { return address_; }
+
+  // Copies between the buffer, from `offset_bytes` on, and local memory. A remote range that is not
+  // there (unmapped, read-only, process gone) is an InvalidArgument or NotFound with the address.
+  absl::Status Read(uint64_t offset_bytes, void* destination, size_t bytes) const;
+  absl::Status Write(uint64_t offset_bytes, const void* source, size_t bytes) const;
+
+  // Whether both views name the same first byte: in-place operations.
+  bool SameStart(const MemoryView& other) const {
+    return data_ == other.data_ && pid_ == other.pid_ && address_ == other.address_;
+  }
+
+ private:
+  MemoryView(std::byte* data, pid_t pid, uint64_t address)
+      : data_(data), pid_(pid), address_(address) {}
+
+  std::byte* data_ = nullptr;
+  pid_t pid_ = 0;
+  uint64_t address_ = 0;
+};
+
+}  // namespace spccl::runtime

@@ -1,0 +1,69 @@
+// A running operation, cut into slices that channel threads work off.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "kernels/format.h"
+
+namespace spccl::runtime {
+
+// What an operation did, for the telemetry.
+struct OpStats {
+  uint64_t dense_bytes = 0;  // what the sends would have been, all dense
+  uint64_t wire_bytes = 0;   // what they were, headers included
+  std::array<uint64_t, kFormatCount> sends_by_format{};
+  uint64_t input_nnz = 0, input_elements = 0;    // of what was counted while compressing inputs
+  uint64_t result_nnz = 0, result_elements = 0;  // of what was counted in results
+};
+
+struct OpResult {
+  absl::Status status;
+  int culprit_rank = -1;  // whose buffer or process failed the operation, -1 if nobody's
+  OpStats stats;
+};
+
+// Called exactly once, by the thread that ended the operation's last slice, when no thread touches
+// the operation's buffers any more.
+using DoneFn = std::function<void(const OpResult&)>;
+
+// Memory of one channel thread that a slice may use while it runs; 64-byte aligned.
+inline constexpr size_t kScratchBytes = size_t{4} << 20;
+using Scratch = std::span<std::byte>;
+
+enum class Progress : uint8_t {
+  kRan,   // did a slice; ask again
+  kIdle,  // nothing can run now: all is claimed, or waits for other threads; the waker will be
+          // called
+  kDone,  // nothing is left to claim: drop the task from the queue (others may still run slices)
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // Claims and runs one slice. Thread-safe: several channel threads call it at once.
+  virtual Progress RunOne(Scratch scratch) = 0;
+
+  // Starts no further slice; when the running ones have ended, DoneFn gets `reason` and the
+  // culprit. Thread-safe; after the end it does nothing.
+  virtual void Cancel(absl::Status reason, int culprit_rank) = 0;
+
+  // Called when an idle task has something to run again. Set once, before the first RunOne.
+  void SetWaker(std::function<void()> waker) { waker_ = std::move(waker); }
+
+ protected:
+  void Wake() const {
+    if (waker_) waker_();
+  }
+
+ private:
+  std::function<void()> waker_;
+};
+
+}  // namespace spccl::runtime

@@ -1,0 +1,93 @@
+// Host codecs: dense elements <-> frames, on the caller's thread, with the best instructions that
+// the processor has. No function here allocates, blocks or makes a system call; all are
+// thread-safe.
+//
+// Buffers need no alignment, but 64-byte aligned ones are fastest. Source: frames as docs/wire.md
+// says; Pici after Hough et al., "Adaptive Space-efficient Collectives for Dynamic and Unstructured
+// Sparsity on GPU Platforms".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "kernels/dtype.h"
+#include "kernels/format.h"
+
+namespace spccl {
+
+// What is wrong with a frame. Trivially copyable, so that it can be passed on without allocating;
+// ToString() of the code and the two values make the message.
+enum class FrameError : uint8_t {
+  kNone = 0,
+  kTooShort,  // fewer bytes than the header or than header + payload
+  kBadMagic,
+  kBadVersion,
+  kBadFormat,
+  kBadDType,
+  kBadReserved,
+  kBadCrc,
+  kWrongDType,  // valid, but not what the step expects
+  kWrongCount,
+  kTooManyElements,
+  kBadNnz,  // nnz > N, or dense with nnz != N
+  kBadPayloadSize,
+  kBadBitmapOffset,
+  kBadIndexOffset,
+  kBadValuesOffset,
+  kBadPadding,
+  kBadBitmap,  // a bit set past element_count
+  kBadIndex,   // pici: prefix sums disagree with the popcounts; coo: not rising, or past N
+};
+std::string_view NameOf(FrameError error);
+
+struct FrameFault {
+  FrameError error = FrameError::kNone;
+  uint64_t at = 0;  // byte offset in the frame of the field or word at fault
+  uint64_t found = 0;
+  uint64_t expected = 0;  // the value, or the bound, that was expected
+  bool ok() const { return error == FrameError::kNone; }
+};
+
+// The most bytes that a frame of `elements` elements can take (every element nonzero), and the
+// exact size for a known nnz. Both include the header.
+uint64_t MaxFrameBytes(Format format, DType dtype, uint64_t elements);
+uint64_t FrameBytes(Format format, DType dtype, uint64_t elements, uint64_t nnz);
+
+struct Encoded {
+  uint64_t frame_bytes;
+  uint64_t nnz;
+};
+
+// Encodes `elements` elements of `dtype` at `dense` into a frame at `frame`, which must have room
+// for MaxFrameBytes() + kEncodeSlack bytes. The bytes past the frame's end, within that room, may
+// be overwritten. Requires elements <= kMaxFrameElements.
+inline constexpr size_t kEncodeSlack = 64;
+Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements, void* frame);
+
+// Finds every lie that a frame can tell: on success the frame may be decoded or reduced without
+// touching a byte outside `frame_bytes` bytes or outside `elements` elements. `elements` and
+// `dtype` are what the step expects.
+FrameFault Validate(const void* frame, size_t frame_bytes, DType dtype, uint64_t elements);
+// The same without an expectation: for files and tools.
+FrameFault Validate(const void* frame, size_t frame_bytes);
+
+// Writes the frame's elements, zeros included, to `dense`. The frame must have passed Validate().
+void Decode(const void* frame, void* dense);
+
+// Adds the frame's elements to the accumulator: accumulator[i] += frame[i]. The accumulator has the
+// frame's dtype, or float32 for a 16-bit float frame. With equal 16-bit types each sum is made in
+// float32 and rounded to nearest even. The frame must have passed Validate().
+void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype);
+
+// Nonzero elements (by value: a negative zero is a zero, a NaN is not).
+uint64_t CountNonzeros(DType dtype, const void* dense, uint64_t elements);
+
+// Instruction sets. Dispatch picks the best one that the processor has; tests and benchmarks may
+// force another. Not thread-safe against running codecs.
+std::span<const std::string_view> AvailableTargets();
+bool ForceTarget(std::string_view name);  // false: not available; "" restores the best one
+std::string_view CurrentTarget();
+
+}  // namespace spccl

@@ -1,0 +1,111 @@
+// Messages of a session's UNIX socket (SOCK_SEQPACKET: one message a packet), with descriptors
+// beside them (SCM_RIGHTS). Fixed-size structs and no protobuf: libspccl is loaded into processes
+// that have a protobuf of their own.
+//
+// Client to daemon: a Request of a type below. Daemon to client: a Reply to each request, in any
+// order, matched by request_id; and Notices, with request_id 0.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace spccl::shm {
+
+inline constexpr uint32_t kSessionMagic = 0x4C435053;  // "SPCL"
+// Major: must be equal. Minor: the smaller of both is spoken.
+inline constexpr uint16_t kSessionMajor = 1;
+inline constexpr uint16_t kSessionMinor = 0;
+
+inline constexpr size_t kUniqueIdBytes = 128;
+
+enum class RequestType : uint32_t {
+  kHello = 1,     // reply carries the segment and the doorbell
+  kUniqueId = 2,  // reply: payload holds a new unique id
+  kCommInit = 3,  // reply comes when all ranks have joined, or the deadline has passed
+  kCommDestroy = 4,
+  kCommAbort = 5,
+  kRegisterMemfd = 6,    // one descriptor beside it: a memfd sealed against shrinking
+  kRegisterAddress = 7,  // ordinary memory, to be reached by cross-memory attach
+  kDeregister = 8,
+  kProbeAttach =
+      9,  // may the daemon reach this process's memory? `address` holds `value` (8 bytes)
+};
+
+struct Request {
+  uint32_t magic;
+  RequestType type;
+  uint64_t request_id;  // chosen by the client, not 0
+  union {
+    struct {
+      uint16_t major, minor;
+      uint32_t reserved;
+      char name[32];  // of the program, for people; NUL-terminated
+    } hello;
+    struct {
+      uint8_t unique_id[kUniqueIdBytes];
+      uint32_t ranks;
+      uint32_t rank;
+      uint32_t deadline_ms;  // 0: the daemon's default
+      // Wishes of the caller's environment; empty: the daemon's settings decide. NUL-terminated.
+      char algorithm[16];  // "auto", "local", "ring"
+      char codec[16];      // "auto", "dense", "pici", "pici-column", "coo"
+    } comm_init;
+    struct {
+      uint32_t comm_id;
+    } comm;  // kCommDestroy, kCommAbort
+    struct {
+      uint64_t address;  // in the client; for people and for kRegisterAddress
+      uint64_t size_bytes;
+    } buffer;  // kRegisterMemfd, kRegisterAddress
+    struct {
+      uint64_t buffer_id;
+    } deregister;
+    struct {
+      uint64_t address;
+      uint64_t value;
+    } probe;
+    uint8_t bytes[240];
+  };
+};
+static_assert(sizeof(Request) == 256);
+
+enum class ReplyType : uint32_t {
+  kReply = 1,
+  kCommFailed = 2,  // notice: value is the comm_id, result and message say why
+  kGoodbye = 3,     // notice: the daemon is stopping
+};
+
+struct Reply {
+  uint32_t magic;
+  ReplyType type;
+  uint64_t request_id;
+  uint32_t result;  // spcclResult_t
+  uint32_t reserved;
+  uint64_t value;  // kCommInit: comm_id; kRegister*: buffer_id; kHello: the daemon's boot id
+  uint8_t payload[kUniqueIdBytes];  // kUniqueId
+  char message[352];                // NUL-terminated; empty on success
+};
+static_assert(sizeof(Reply) == 512);
+
+// Descriptors beside the kHello reply, in this order.
+inline constexpr int kHelloSegmentFd = 0;   // memfd holding a Segment
+inline constexpr int kHelloDoorbellFd = 1;  // eventfd: written by the client after a push
+inline constexpr int kHelloFdCount = 2;
+
+// The text of a fixed character array, up to its NUL or its end.
+template <size_t N>
+std::string_view TextOf(const char (&array)[N]) {
+  return std::string_view(array, ::strnlen(array, N));
+}
+
+// Copies text into a fixed character array, cut if need be, always NUL-terminated.
+template <size_t N>
+void SetText(char (&array)[N], std::string_view text) {
+  const size_t length = text.size() < N - 1 ? text.size() : N - 1;
+  std::memcpy(array, text.data(), length);
+  std::memset(array + length, 0, N - length);
+}
+
+}  // namespace spccl::shm

@@ -1,0 +1,34 @@
+// Sending and receiving session messages with descriptors beside them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+
+namespace spccl::shm {
+
+inline constexpr int kMaxPassedFds = 4;
+
+struct Packet {
+  size_t bytes = 0;           // 0: the other side has closed
+  bool truncated = false;     // longer than the caller's buffer, or more descriptors than allowed
+  std::vector<UniqueFd> fds;  // close-on-exec
+};
+
+// Connects to a listening SOCK_SEQPACKET socket.
+absl::StatusOr<UniqueFd> ConnectSession(const std::string& path);
+// Binds and listens; replaces a stale socket file that nobody listens on, refuses a live one.
+absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode);
+
+// Sends one packet; never raises SIGPIPE. On a non-blocking socket that is full: Unavailable.
+absl::Status SendPacket(int socket, const void* data, size_t bytes, std::vector<int> fds = {});
+// Receives one packet of at most `capacity` bytes. On a non-blocking socket with nothing to read:
+// Unavailable with message "would block".
+absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity);
+bool IsWouldBlock(const absl::Status& status);
+
+}  // namespace spccl::shm
