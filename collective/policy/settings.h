@@ -1,0 +1,92 @@
+// What an operator or a caller may set about how operations run. Pure data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/format.h"
+
+namespace spccl::policy {
+
+enum class Algorithm : uint8_t { kAuto = 0, kLocal = 1, kRing = 2 };
+inline constexpr int kAlgorithmCount = 3;
+
+constexpr std::string_view NameOf(Algorithm algorithm) {
+  constexpr std::string_view kNames[kAlgorithmCount] = {"auto", "local", "ring"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
+constexpr std::optional<Algorithm> AlgorithmFromName(std::string_view name) {
+  for (int code = 0; code < kAlgorithmCount; ++code) {
+    if (NameOf(static_cast<Algorithm>(code)) == name) return static_cast<Algorithm>(code);
+  }
+  return std::nullopt;
+}
+
+// The format of sparse sends; kDense never compresses. kAuto is pici today.
+enum class Codec : uint8_t { kAuto = 0, kDense = 1, kPici = 2, kPiciColumn = 3, kCoo = 4 };
+inline constexpr int kCodecCount = 5;
+
+constexpr std::string_view NameOf(Codec codec) {
+  constexpr std::string_view kNames[kCodecCount] = {"auto", "dense", "pici", "pici-column", "coo"};
+  return kNames[static_cast<int>(codec)];
+}
+
+constexpr std::optional<Codec> CodecFromName(std::string_view name) {
+  for (int code = 0; code < kCodecCount; ++code) {
+    if (NameOf(static_cast<Codec>(code)) == name) return static_cast<Codec>(code);
+  }
+  return std::nullopt;
+}
+
+// A threshold is a sparsity in [0, 1]: at or below it the next send is dense.
+struct Thresholds {
+  double intra;  // sends between ranks of one node
+  double inter;  // sends between nodes
+  double ag;     // decided anew between reduce-scatter and all-gather of an all-reduce
+  bool operator==(const Thresholds&) const = default;
+};
+
+// The defaults of the SpCCL paper, section IV.
+inline constexpr Thresholds kPiciThresholds{.intra = 0.6, .inter = 0.5, .ag = 0.1};
+inline constexpr Thresholds kCooThresholds{.intra = 0.7, .inter = 0.6, .ag = 0.5};
+
+// Everything that one operation runs with, already resolved for its communicator.
+struct Settings {
+  Algorithm algorithm = Algorithm::kAuto;
+  Codec codec = Codec::kAuto;
+  Thresholds pici = kPiciThresholds;  // also for pici-column
+  Thresholds coo = kCooThresholds;
+  bool operator==(const Settings&) const = default;
+};
+
+// What one scope (global, a job, a communicator) says; what it leaves open comes from the scope
+// around it, at last from Settings' defaults.
+struct Overrides {
+  struct Partial {
+    std::optional<double> intra, inter, ag;
+    bool operator==(const Partial&) const = default;
+  };
+  std::optional<Algorithm> algorithm;
+  std::optional<Codec> codec;
+  Partial pici, coo;
+  bool operator==(const Overrides&) const = default;
+};
+
+// `base` with what `overrides` says in its place.
+constexpr Settings Apply(Settings base, const Overrides& overrides) {
+  const auto thresholds = [](Thresholds from, const Overrides::Partial& partial) {
+    return Thresholds{.intra = partial.intra.value_or(from.intra),
+                      .inter = partial.inter.value_or(from.inter),
+                      .ag = partial.ag.value_or(from.ag)};
+  };
+  base.algorithm = overrides.algorithm.value_or(base.algorithm);
+  base.codec = overrides.codec.value_or(base.codec);
+  base.pici = thresholds(base.pici, overrides.pici);
+  base.coo = thresholds(base.coo, overrides.coo);
+  return base;
+}
+
+}  // namespace spccl::policy

@@ -1,0 +1,126 @@
+// What the control services may ask of the daemon's core. Every method is thread-safe and returns
+// within its deadline; the core answers from its own thread. Rights are checked by the services.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collective/policy/settings.h"
+#include "kernels/format.h"
+
+namespace spccl::daemon {
+
+// Sums since the start of whatever they describe.
+struct Counters {
+  uint64_t ops = 0, failed_ops = 0;
+  uint64_t dense_bytes = 0, wire_bytes = 0;  // of sends: had they been dense, and as they were
+  uint64_t payload_bytes = 0;                // of the ranks' send buffers
+  uint64_t busy_ns = 0;                      // from the last rank's arrival to the completion
+  std::array<uint64_t, kFormatCount> sends_by_format{};
+  uint64_t last_input_nnz = 0, last_input_elements = 0;  // of the last operation that counted
+  uint64_t last_result_nnz = 0, last_result_elements = 0;
+};
+
+struct RankInfo {
+  uint32_t rank;
+  uint64_t session_id;
+  pid_t pid;
+  std::string phase;  // "idle", "queued", "waiting for rank 2", "running", "failed"
+};
+
+struct CommInfo {
+  uint64_t id;  // unique in this daemon's life, never reused
+  std::string job_id;
+  uid_t uid;
+  uint32_t ranks;
+  std::string state;              // "forming", "ready", "failed"
+  std::string error;              // why it failed
+  policy::Settings settings;      // as resolved now
+  std::string running_algorithm;  // of the last operation: "local" or "ring"
+  uint32_t queued_ops = 0;
+  Counters counters;
+  std::vector<RankInfo> members;
+};
+
+struct BufferInfo {
+  uint64_t id;
+  uint64_t session_id;
+  pid_t pid;
+  uid_t uid;
+  std::string job_id;
+  std::string kind;  // "mapped" (memfd), "attach" (cross-memory), "staged"
+  uint64_t size_bytes;
+  uint64_t uses;
+};
+
+struct JobInfo {
+  std::string id;
+  uid_t uid;
+  uint32_t sessions;
+  uint32_t communicators;
+  uint32_t buffers;
+  uint64_t buffer_bytes;
+  Counters counters;
+};
+
+struct CoreInfo {
+  uint64_t boot_id;
+  pid_t pid;
+  int64_t uptime_ns;
+  std::string version;
+  bool draining;
+  uint32_t channels;
+  uint32_t sessions;
+  uint64_t mapped_bytes;
+  int64_t last_progress_age_ns;  // the one signal of progress: health follows it
+  bool healthy;
+  std::string health_detail;
+  std::string codec_target;
+  Counters counters;
+};
+
+struct Snapshot {
+  CoreInfo core;
+  std::vector<JobInfo> jobs;
+  std::vector<CommInfo> comms;
+  std::vector<BufferInfo> buffers;
+};
+
+struct Event {
+  uint64_t sequence;  // rises by one; a gap means that the reader was too slow
+  int64_t unix_nanos;
+  std::string kind;  // "session-open", "session-closed", "comm-ready", "comm-failed", ...
+  std::string job_id;
+  uint64_t comm_id = 0;
+  uid_t uid = 0;
+  std::string message;
+};
+
+// An owner of callbacks: dropping it ends the subscription; no callback runs after that.
+class Subscription {
+ public:
+  virtual ~Subscription() = default;
+};
+
+class Control {
+ public:
+  virtual ~Control() = default;
+  virtual absl::StatusOr<Snapshot> GetSnapshot() = 0;
+  virtual absl::Status AbortComm(uint64_t comm_id, const std::string& reason) = 0;
+  // Draining refuses new sessions and communicators; what runs goes on.
+  virtual absl::Status SetDraining(bool draining) = 0;
+  // `on_event` is called on the core's thread: it must only hand over. With `from_sequence` > 0 the
+  // events that are still kept from there on are delivered first.
+  virtual std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
+                                                  std::function<void(const Event&)> on_event) = 0;
+};
+
+}  // namespace spccl::daemon

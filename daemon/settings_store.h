@@ -1,0 +1,62 @@
+// The settings of every scope, live, and kept over a restart.
+//
+// Thread-safe. Scopes: global, job (by id), communicator (by id; lives as long as the communicator
+// and is not kept: ids are not reused over restarts).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collective/policy/settings.h"
+
+namespace spccl::daemon {
+
+struct GlobalScope {
+  auto operator<=>(const GlobalScope&) const = default;
+};
+struct JobScope {
+  std::string job_id;
+  auto operator<=>(const JobScope&) const = default;
+};
+struct CommScope {
+  uint64_t comm_id;
+  auto operator<=>(const CommScope&) const = default;
+};
+using Scope = std::variant<GlobalScope, JobScope, CommScope>;
+
+class SettingsStore {
+ public:
+  // `defaults` come from the configuration. Reads state_dir/settings.toml if it is there; a file
+  // that does not parse is an error that names its line, never ignored.
+  static absl::StatusOr<std::unique_ptr<SettingsStore>> Create(std::string state_dir,
+                                                               policy::Settings defaults);
+
+  // What an operation of this communicator runs with, now.
+  policy::Settings Resolve(const std::string& job_id, uint64_t comm_id) const;
+  policy::Overrides Get(const Scope& scope) const;
+  // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
+  // renamed) before it takes effect, or not at all.
+  absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
+  // Forgets all that the scope says.
+  absl::Status Reset(const Scope& scope);
+  // A communicator is gone.
+  void Forget(uint64_t comm_id);
+
+ private:
+  SettingsStore(std::string path, policy::Settings defaults)
+      : path_(std::move(path)), defaults_(defaults) {}
+  absl::Status Save(const std::map<Scope, policy::Overrides>& scopes) const;
+
+  const std::string path_;
+  const policy::Settings defaults_;
+  mutable std::mutex mutex_;
+  std::map<Scope, policy::Overrides> scopes_;
+};
+
+}  // namespace spccl::daemon
