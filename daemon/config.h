@@ -1,0 +1,79 @@
+// The daemon's configuration: one table of fields drives the file, the flags, --print-config and
+// the lists in the man page, so that they cannot differ.
+//
+// A file is TOML; a flag wins over the file, the file over the default. Whatever is not understood
+// (a field, its type or its value) is refused with its place, what was found and what was expected.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "collective/policy/settings.h"
+
+namespace spccl::daemon {
+
+inline constexpr std::string_view kDefaultConfigPath = "/etc/spccl/spccld.toml";
+inline constexpr int kMaxChannels = 64;
+
+struct Config {
+  std::string runtime_dir = "/run/spccl";    // the sockets
+  std::string state_dir = "/var/lib/spccl";  // what survives a restart
+  LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
+  uint32_t channels = 0;  // threads that move data; 0: as many as there are cores, at most 64
+  bool pin = false;       // each channel thread to a core of its own
+
+  // From the first rank's arrival at an operation to its end; 0: no limit.
+  int64_t op_timeout_ns = 0;
+  int64_t init_timeout_ns = 60'000'000'000;  // for all ranks of a communicator to join
+  int64_t stop_timeout_ns = 10'000'000'000;  // for running operations to end after SIGTERM
+
+  uint64_t max_sessions = 1024;
+  uint64_t max_communicators = 1024;
+  // Of one session, which is one client process.
+  uint64_t max_buffers_per_client = 4096;
+  uint64_t max_buffer_bytes_per_client = uint64_t{1} << 40;
+
+  // Members may change everything, as root may; a name or a number; empty: root only.
+  std::string admin_group;
+  policy::Settings settings;  // in force where no scope says otherwise
+
+  bool operator==(const Config&) const = default;
+};
+
+// One field, as people see it.
+struct FieldInfo {
+  std::string name;           // the key in the file, dotted: "log.level"
+  std::string flag;           // "--log-level"
+  std::string expected;       // what a value must be: "one of debug, info, warning, error"
+  std::string help;           // one sentence
+  std::string default_value;  // as --print-config shows it
+};
+std::span<const FieldInfo> ConfigFields();
+
+// `text` is the content of the file `path`, which is used for messages only. Fields that it does
+// not name keep what `config` says. InvalidArgument: "PATH:LINE:COLUMN: ...", *config is unchanged.
+absl::Status ApplyConfigText(std::string_view text, std::string_view path, Config* config);
+
+// The whole configuration as TOML that ApplyConfigText() reads back to an equal one; each field
+// under a comment with its meaning.
+std::string PrintConfig(const Config& config);
+
+// What the command line asks for.
+struct CommandLine {
+  // False: `output` (help, version or configuration) is to be printed, and the program ends with 0.
+  bool run = true;
+  std::string output;
+  Config config;
+};
+// Reads the flags, and the file that --config names or the default one if it exists.
+// InvalidArgument: what is wrong, and where; NotFound: the file that --config names.
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
+                                             std::string_view version,
+                                             std::string_view default_path = kDefaultConfigPath);
+
+}  // namespace spccl::daemon
