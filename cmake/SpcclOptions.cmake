@@ -1,8 +1,13 @@
 # Options and build-wide settings. Nothing here is specific to one target except through
 # spccl_flags, the interface library that every target of the project links privately.
 option(SPCCL_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(SPCCL_FUZZ "Build the fuzzers (needs clang)" OFF)
+option(SPCCL_BUILD_BENCH "Build the benchmarks (spccl-perf, codec-bench, peers)" ${PROJECT_IS_TOP_LEVEL})
+option(SPCCL_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(SPCCL_FUZZ "Build the fuzzers (needs clang; instruments everything for libFuzzer)" OFF)
 set(SPCCL_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+if(SPCCL_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "SPCCL_FUZZ needs clang (found ${CMAKE_CXX_COMPILER_ID}): use --preset fuzz")
+endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
@@ -31,4 +36,7 @@ if(SPCCL_SANITIZE)
   target_compile_options(spccl_flags INTERFACE -fsanitize=${SPCCL_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(spccl_flags INTERFACE -fsanitize=${SPCCL_SANITIZE})
+endif()
+if(SPCCL_FUZZ)
+  target_compile_options(spccl_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -34,5 +34,34 @@ function(spccl_test NAME)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+                       ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
+endfunction()
+
+# What sanitized processes read, including the daemons and ranks that a test starts.
+set(SPCCL_TEST_ENVIRONMENT
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:second_deadlock_stack=1")
+
+if(SPCCL_FUZZ)
+  add_custom_target(fuzzers)
+endif()
+# spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir]): a libFuzzer executable in fuzz/, built
+# only with the fuzz preset. tools/test.sh runs every fuzzer there, starting from the files of SEEDS
+# (default: seeds/NAME beside the caller, where it exists).
+function(spccl_fuzzer NAME)
+  cmake_parse_arguments(ARG "" "SEEDS" "SRCS;DEPS" ${ARGN})
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
+  target_link_options(${NAME} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  add_dependencies(fuzzers ${NAME})
+  if(NOT ARG_SEEDS)
+    set(ARG_SEEDS ${CMAKE_CURRENT_SOURCE_DIR}/seeds/${NAME})
+  endif()
+  if(IS_DIRECTORY ${ARG_SEEDS})
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+    file(CREATE_LINK ${ARG_SEEDS} ${PROJECT_BINARY_DIR}/fuzz/${NAME}.seeds SYMBOLIC)
+  endif()
 endfunction()
