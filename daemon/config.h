@@ -27,8 +27,8 @@ struct Config {
   uint32_t channels = 0;  // threads that move data; 0: as many as there are cores, at most 64
   bool pin = false;       // each channel thread to a core of its own
 
-  // From the first rank's arrival at an operation to its end; 0: no limit.
-  int64_t op_timeout_ns = 0;
+  // From the first rank's arrival at an operation to its end.
+  int64_t op_timeout_ns = 1'800'000'000'000;
   int64_t init_timeout_ns = 60'000'000'000;  // for all ranks of a communicator to join
   int64_t stop_timeout_ns = 10'000'000'000;  // for running operations to end after SIGTERM
 

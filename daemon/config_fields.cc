@@ -1,0 +1,322 @@
+#include "daemon/config_fields.h"
+
+#include <grp.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr size_t kMaxPathBytes = 90;  // a socket's address holds 107 bytes, its name included
+constexpr int64_t kMaxDurationNs = int64_t{365} * 24 * 3600 * 1'000'000'000;
+
+absl::string_view View(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
+template <typename T>
+bool ParseUnsigned(std::string_view text, uint64_t least, uint64_t most, T* out) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  if (value < least || value > most) return false;
+  *out = static_cast<T>(value);
+  return true;
+}
+
+// 4096, 64K, 64KiB, 1TiB: powers of 1,024.
+bool ParseBytes(std::string_view text, uint64_t* out) {
+  if (text.ends_with("iB")) {
+    text.remove_suffix(2);
+    if (text.empty() || (text.back() >= '0' && text.back() <= '9')) return false;
+  }
+  constexpr std::string_view kUnits = "KMGT";
+  int shift = 0;
+  if (!text.empty() && kUnits.find(text.back()) != std::string_view::npos) {
+    shift = 10 * static_cast<int>(kUnits.find(text.back()) + 1);
+    text.remove_suffix(1);
+  }
+  const uint64_t most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) >> shift;
+  if (!ParseUnsigned(text, 1, most, out)) return false;
+  *out <<= shift;
+  return true;
+}
+
+std::string ShowBytes(uint64_t bytes) {
+  int unit = 0;
+  while (unit < 4 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes)
+                   : absl::StrCat("\"", bytes, View("KMGT").substr(unit - 1, 1), "iB\"");
+}
+
+bool ParseDuration(std::string_view text, int64_t* out) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(View(text), &duration)) return false;
+  if (duration < absl::Milliseconds(1) || duration > absl::Nanoseconds(kMaxDurationNs))
+    return false;
+  *out = absl::ToInt64Nanoseconds(duration);
+  return true;
+}
+
+bool GroupExists(const std::string& name) {
+  uint32_t number;
+  if (ParseUnsigned(name, 0, std::numeric_limits<uint32_t>::max() - 1, &number)) return true;
+  std::array<char, 16384> buffer;
+  group entry;
+  group* found = nullptr;
+  return ::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == 0 &&
+         found != nullptr;
+}
+
+Field Make(std::string_view name, std::string_view help, std::string expected,
+           std::vector<TomlType> types, std::function<bool(std::string_view, Config*)> set,
+           std::function<std::string(const Config&)> show) {
+  FieldInfo info{
+      .name = std::string(name),
+      .flag = absl::StrCat("--", absl::StrReplaceAll(View(name), {{".", "-"}, {"_", "-"}})),
+      .expected = std::move(expected),
+      .help = std::string(help),
+      .default_value = show(Config{})};
+  return Field{std::move(info), std::move(types), std::move(set), std::move(show)};
+}
+
+Field Path(std::string_view name, std::string_view help, std::string Config::*at) {
+  return Make(
+      name, help, absl::StrCat("an absolute path of at most ", kMaxPathBytes, " bytes"),
+      {TomlType::kString},
+      [at](std::string_view text, Config* config) {
+        if (!text.starts_with('/') || text.size() > kMaxPathBytes) return false;
+        if (text.find('\0') != std::string_view::npos) return false;
+        config->*at = std::string(text);
+        return true;
+      },
+      [at](const Config& config) { return QuoteToml(config.*at); });
+}
+
+template <typename T>
+Field Unsigned(std::string_view name, std::string_view help, uint64_t least, uint64_t most,
+               T Config::*at) {
+  return Make(
+      name, help, absl::StrCat("an integer from ", least, " to ", most), {TomlType::kInteger},
+      [=](std::string_view text, Config* config) {
+        return ParseUnsigned(text, least, most, &(config->*at));
+      },
+      [at](const Config& config) { return absl::StrCat(config.*at); });
+}
+
+Field Duration(std::string_view name, std::string_view help, int64_t Config::*at) {
+  return Make(
+      name, help, "a duration from 1ms to a year, with its unit: \"500ms\", \"30s\", \"1h30m\"",
+      {TomlType::kString},
+      [at](std::string_view text, Config* config) { return ParseDuration(text, &(config->*at)); },
+      [at](const Config& config) {
+        return QuoteToml(absl::FormatDuration(absl::Nanoseconds(config.*at)));
+      });
+}
+
+Field Boolean(std::string_view name, std::string_view help, bool Config::*at) {
+  return Make(
+      name, help, "true or false", {TomlType::kBoolean},
+      [at](std::string_view text, Config* config) {
+        if (text != "true" && text != "false") return false;
+        config->*at = text == "true";
+        return true;
+      },
+      [at](const Config& config) { return config.*at ? "true" : "false"; });
+}
+
+// A field whose values have names; the names' order is that of the enumeration's codes.
+template <typename T>
+Field Choice(std::string_view name, std::string_view help, std::vector<std::string_view> names,
+             std::function<T*(Config*)> at) {
+  std::string expected = "one of ";
+  for (size_t i = 0; i < names.size(); ++i) {
+    absl::StrAppend(&expected, i == 0 ? "" : ", ", View(names[i]));
+  }
+  return Make(
+      name, help, std::move(expected), {TomlType::kString},
+      [names, at](std::string_view text, Config* config) {
+        const auto found = std::find(names.begin(), names.end(), text);
+        if (found == names.end()) return false;
+        *at(config) = static_cast<T>(found - names.begin());
+        return true;
+      },
+      [names, at](const Config& config) {
+        Config copy = config;
+        return QuoteToml(names[static_cast<size_t>(*at(&copy))]);
+      });
+}
+
+template <typename T>
+std::vector<std::string_view> Names(int count) {
+  std::vector<std::string_view> names;
+  for (int code = 0; code < count; ++code) names.push_back(policy::NameOf(static_cast<T>(code)));
+  return names;
+}
+
+Field Threshold(std::string_view name, std::string_view help,
+                policy::Thresholds policy::Settings::*codec, double policy::Thresholds::*at) {
+  return Make(
+      name, help, "a sparsity, a number from 0 to 1", {TomlType::kFloat, TomlType::kInteger},
+      [=](std::string_view text, Config* config) {
+        return ParseThreshold(text, &(config->settings.*codec.*at));
+      },
+      [=](const Config& config) { return ShowNumber(config.settings.*codec.*at); });
+}
+
+Field AdminGroup() {
+  return Make(
+      "admin_group", "Group whose members may change everything, as root may; empty: root only.",
+      "a group that exists, by name or number, or an empty string",
+      {TomlType::kString, TomlType::kInteger},
+      [](std::string_view text, Config* config) {
+        const std::string name(text);
+        if (!name.empty() && !GroupExists(name)) return false;
+        config->admin_group = name;
+        return true;
+      },
+      [](const Config& config) { return QuoteToml(config.admin_group); });
+}
+
+Field ByteCount(std::string_view name, std::string_view help, uint64_t Config::*at) {
+  return Make(
+      name, help, "bytes, at least 1, with a unit in quotes if you like: 65536, \"64GiB\", \"1T\"",
+      {TomlType::kInteger, TomlType::kString},
+      [at](std::string_view text, Config* config) { return ParseBytes(text, &(config->*at)); },
+      [at](const Config& config) { return ShowBytes(config.*at); });
+}
+
+void AddPolicyFields(std::vector<Field>* fields) {
+  using policy::Settings, policy::Thresholds;
+  fields->push_back(Choice<policy::Algorithm>(
+      "algorithm", "Algorithm of operations, where no job or communicator says otherwise.",
+      Names<policy::Algorithm>(policy::kAlgorithmCount),
+      [](Config* config) { return &config->settings.algorithm; }));
+  fields->push_back(Choice<policy::Codec>(
+      "codec", "Format of sparse sends, where no job or communicator says otherwise.",
+      Names<policy::Codec>(policy::kCodecCount),
+      [](Config* config) { return &config->settings.codec; }));
+  constexpr std::pair<std::string_view, Thresholds Settings::*> kCodecs[] = {
+      {"pici", &Settings::pici}, {"coo", &Settings::coo}};
+  for (const auto& [codec, at] : kCodecs) {
+    const auto add = [&](std::string_view name, std::string_view what, double Thresholds::*field) {
+      fields->push_back(Threshold(absl::StrCat("thresholds.", View(codec), ".", View(name)),
+                                  absl::StrCat("Sparsity at or below which ", View(what),
+                                               " dense and not in ", View(codec), "."),
+                                  at, field));
+    };
+    add("intra", "sends between ranks of one node are", &Thresholds::intra);
+    add("inter", "sends between nodes are", &Thresholds::inter);
+    add("ag", "the all-gather half of an all-reduce starts", &Thresholds::ag);
+  }
+}
+
+std::vector<Field> BuildTable() {
+  std::vector<Field> fields;
+  fields.push_back(Path("runtime_dir", "Folder of the sockets.", &Config::runtime_dir));
+  fields.push_back(Path("state_dir", "Folder of what survives a restart.", &Config::state_dir));
+  fields.push_back(Choice<LogLevel>("log.level", "Least level of the lines that are logged.",
+                                    {"debug", "info", "warning", "error"},
+                                    [](Config* config) { return &config->log_level; }));
+  fields.push_back(Choice<LogFormat>("log.format", "Form of the lines that are logged.",
+                                     {"text", "json"},
+                                     [](Config* config) { return &config->log_format; }));
+  fields.push_back(Unsigned("channels", "Threads that move data; 0: as many as there are cores.", 0,
+                            kMaxChannels, &Config::channels));
+  fields.push_back(
+      Boolean("pin", "Whether each channel thread keeps to a core of its own.", &Config::pin));
+  fields.push_back(Duration("op_timeout",
+                            "Time from the first rank's arrival at an operation to its end.",
+                            &Config::op_timeout_ns));
+  fields.push_back(Duration("init_timeout", "Time for all ranks of a communicator to join.",
+                            &Config::init_timeout_ns));
+  fields.push_back(Duration("stop_timeout",
+                            "Time for running operations to end after SIGTERM, before they are "
+                            "aborted.",
+                            &Config::stop_timeout_ns));
+  fields.push_back(Unsigned("limits.sessions", "Most sessions (client processes) at once.", 1,
+                            1'000'000, &Config::max_sessions));
+  fields.push_back(Unsigned("limits.communicators", "Most communicators at once.", 1, 1'000'000,
+                            &Config::max_communicators));
+  fields.push_back(Unsigned("limits.buffers", "Most registered buffers of one session.", 1,
+                            1'000'000, &Config::max_buffers_per_client));
+  fields.push_back(ByteCount("limits.buffer_bytes", "Most registered bytes of one session.",
+                             &Config::max_buffer_bytes_per_client));
+  fields.push_back(AdminGroup());
+  AddPolicyFields(&fields);
+  return fields;
+}
+
+// Levenshtein's distance, one row at a time.
+size_t Edits(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+const std::vector<Field>& FieldTable() {
+  static const std::vector<Field>* const table = new std::vector<Field>(BuildTable());
+  return *table;
+}
+
+const Field* FindField(std::string_view name) {
+  for (const Field& field : FieldTable()) {
+    if (field.info.name == name) return &field;
+  }
+  return nullptr;
+}
+
+bool Accepts(const Field& field, TomlType type) {
+  return std::find(field.types.begin(), field.types.end(), type) != field.types.end();
+}
+
+std::string Refusal(const Field& field, std::string_view found) {
+  return absl::StrCat(field.info.name, ": found ", View(found), ", expected ", field.info.expected);
+}
+
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
+  return *std::min_element(candidates.begin(), candidates.end(),
+                           [name](const std::string& a, const std::string& b) {
+                             return Edits(name, a) < Edits(name, b);
+                           });
+}
+
+bool ParseThreshold(std::string_view text, double* threshold) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  if (!(value >= 0 && value <= 1)) return false;  // NaN is refused too
+  *threshold = value;
+  return true;
+}
+
+std::string ShowNumber(double value) {
+  char buffer[40];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return std::string(buffer, end);
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,44 @@
+// The table of configuration fields, and how a text becomes a value. Internal to the configuration
+// and the settings store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/config.h"
+#include "daemon/toml_reader.h"
+
+namespace spccl::daemon {
+
+struct Field {
+  FieldInfo info;
+  std::vector<TomlType> types;  // that the file may hold
+  // Both forms of a value: `set` is false (and *config unchanged) where the text is not what
+  // info.expected says; `show` is TOML.
+  std::function<bool(std::string_view text, Config* config)> set;
+  std::function<std::string(const Config& config)> show;
+};
+const std::vector<Field>& FieldTable();
+
+// Null where no field has this name.
+const Field* FindField(std::string_view name);
+
+// Whether the value's TOML type is one of the field's.
+bool Accepts(const Field& field, TomlType type);
+
+// The message for a value that was refused: "log.level: found the string "x", expected ...".
+std::string Refusal(const Field& field, std::string_view found);
+
+// The candidate with the fewest edits to `name`.
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
+
+// A sparsity in [0, 1], as a threshold is.
+bool ParseThreshold(std::string_view text, double* threshold);
+std::string ShowNumber(double value);
+
+}  // namespace spccl::daemon

@@ -1,0 +1,80 @@
+#include "daemon/file_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+
+absl::Status Failed(std::string_view what, const std::string& path) {
+  const int error = errno;
+  return ErrnoStatus(error, absl::StrCat(absl::string_view(what.data(), what.size()), " ", path));
+}
+
+absl::Status WriteNew(const std::string& path, std::string_view content) {
+  const UniqueFd file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file.valid()) return Failed("create", path);
+  while (!content.empty()) {
+    const ssize_t written = ::write(file.get(), content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed("write", path);
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  // Before the rename, or a loss of power could leave the new name with no content.
+  if (::fsync(file.get()) != 0) return Failed("sync", path);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  // Non-blocking, so that a FIFO in the file's place is refused below and not waited for.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return Failed("open", path);
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return Failed("stat", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  }
+  std::string content;
+  char block[4096];
+  for (;;) {
+    const ssize_t got = ::read(file.get(), block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Failed("read", path);
+    if (got == 0) return content;
+    content.append(block, static_cast<size_t>(got));
+    if (content.size() > kMaxFileBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": longer than 1 MiB"));
+    }
+  }
+}
+
+absl::Status ReplaceFile(const std::string& path, std::string_view content) {
+  const std::string beside = path + ".new";
+  absl::Status status = WriteNew(beside, content);
+  if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0) status = Failed("rename", beside);
+  if (!status.ok()) {
+    ::unlink(beside.c_str());  // best effort: the next write truncates what is left
+    return status;
+  }
+  const std::string folder = path.substr(0, path.find_last_of('/') + 1);
+  const UniqueFd directory(
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return Failed("open", folder);
+  if (::fsync(directory.get()) != 0) return Failed("sync", folder);
+  return absl::OkStatus();
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,21 @@
+// Small files, read whole and written whole or not at all.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace spccl::daemon {
+
+// The content of a regular file of at most 1 MiB.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Replaces the file: a new one beside it ("PATH.new") is written, synced and renamed over it, then
+// the folder is synced. Whatever happens in between, a reader finds the old content or the new. On
+// an error the old content stays, unless the folder's sync alone failed: then either may survive a
+// loss of power. One writer at a time.
+absl::Status ReplaceFile(const std::string& path, std::string_view content);
+
+}  // namespace spccl::daemon
