@@ -25,28 +25,55 @@ std::string UtcNow() {
   return text;
 }
 
-// Escapes what would break a line or a JSON string: quotes, backslashes and control characters.
-void AppendQuoted(std::string_view text, std::string* out) {
-  out->push_back('"');
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out->push_back('\\');
-      out->push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+// The bytes of the UTF-8 sequence that `text` starts with; 0 where it starts with none.
+size_t Utf8Length(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what lies beyond U+10FFFF.
+  if (first == 0xE0 && byte(1) < 0xA0) return 0;
+  if (first == 0xED && byte(1) > 0x9F) return 0;
+  if (first == 0xF0 && byte(1) < 0x90) return 0;
+  if (first == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+// Escapes what would break a line (control characters) or JSON (bytes that are not UTF-8): names
+// and messages come from clients too. With `quotes`, also what would end a quoted string.
+void AppendEscaped(std::string_view text, bool quotes, std::string* out) {
+  while (!text.empty()) {
+    const unsigned char c = static_cast<unsigned char>(text.front());
+    const size_t length = Utf8Length(text);
+    if (length == 0) {
+      out->append("\\ufffd");
+    } else if (c < 0x20 || c == 0x7F) {
       char escape[8];
       std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
       out->append(escape);
     } else {
-      out->push_back(c);
+      if (quotes && (c == '"' || c == '\\')) out->push_back('\\');
+      out->append(text.substr(0, length));
     }
+    text.remove_prefix(length == 0 ? 1 : length);
   }
+}
+
+void AppendQuoted(std::string_view text, std::string* out) {
+  out->push_back('"');
+  AppendEscaped(text, /*quotes=*/true, out);
   out->push_back('"');
 }
 
 std::string TextLine(std::string_view level, std::string_view component, std::string_view message,
                      std::initializer_list<LogField> fields) {
   std::string line = UtcNow();
-  line.append(" ").append(level).append(" ").append(component).append(": ").append(message);
+  line.append(" ").append(level).append(" ").append(component).append(": ");
+  AppendEscaped(message, /*quotes=*/false, &line);
   for (const auto& [key, value] : fields) {
     line.append(" ").append(key).append("=");
     AppendQuoted(value, &line);

@@ -18,7 +18,8 @@ using LogField = std::pair<std::string_view, std::string>;
 void ConfigureLog(LogLevel least, LogFormat format);
 
 // Writes one line: time, level, component, message, then each field as key=value. Thread-safe; a
-// line is written by one write(2), so lines of several threads or processes do not mix.
+// line is written by one write(2), so lines of several threads or processes do not mix. Control
+// characters and bytes that are not UTF-8 are escaped: what a client sends cannot forge a line.
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
 

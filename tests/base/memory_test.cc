@@ -1,0 +1,113 @@
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace spccl {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CreateSealedMemfdTest, CanNeitherShrinkNorGrowNorTakeMoreSeals) {
+  auto fd = CreateSealedMemfd("sealed", 8192);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  EXPECT_EQ(::ftruncate(fd->get(), 4096), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::ftruncate(fd->get(), 16384), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(errno, EPERM);
+}
+
+TEST(CreateSealedMemfdTest, IsClosedOnExec) {
+  auto fd = CreateSealedMemfd("cloexec", 4096);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  EXPECT_NE(::fcntl(fd->get(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST(CreateSealedMemfdTest, AnImpossibleSizeIsAnError) {
+  auto fd = CreateSealedMemfd("huge", SIZE_MAX);
+  ASSERT_FALSE(fd.ok());
+  EXPECT_THAT(std::string(fd.status().message()), HasSubstr("huge"));
+}
+
+TEST(CheckSealedMemfdTest, TellsTheSize) {
+  auto fd = CreateSealedMemfd("size", 12345);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  auto size_bytes = CheckSealedMemfd(fd->get(), 12345);
+  ASSERT_TRUE(size_bytes.ok()) << size_bytes.status();
+  EXPECT_EQ(*size_bytes, 12345u);
+}
+
+TEST(CheckSealedMemfdTest, RefusesOneThatIsTooSmall) {
+  auto fd = CreateSealedMemfd("small", 4095);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  const absl::Status status = CheckSealedMemfd(fd->get(), 4096).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("4095 bytes, expected at least 4096"));
+}
+
+TEST(CheckSealedMemfdTest, RefusesOneThatMayShrink) {
+  UniqueFd fd(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_TRUE(fd.valid());
+  ASSERT_EQ(::ftruncate(fd.get(), 4096), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckSealedMemfd(fd.get(), 4096).status()));
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckSealedMemfd(fd.get(), 4096).status()));
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_TRUE(CheckSealedMemfd(fd.get(), 4096).ok());
+}
+
+TEST(CheckSealedMemfdTest, RefusesWhatIsNoMemfd) {
+  UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckSealedMemfd(null.get(), 0).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckSealedMemfd(-1, 0).status()));
+}
+
+TEST(SharedMappingTest, TwoMappingsShowTheSameBytesAndOutliveTheDescriptor) {
+  auto fd = CreateSealedMemfd("shared", 8192);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  auto first = SharedMapping::Create(fd->get(), 8192);
+  auto second = SharedMapping::Create(fd->get(), 8192);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(second.ok()) << second.status();
+  fd->Reset();
+  EXPECT_NE(first->data(), second->data());
+  std::memcpy(first->data() + 8000, "written", 8);
+  EXPECT_STREQ(reinterpret_cast<const char*>(second->data() + 8000), "written");
+  EXPECT_EQ(first->size_bytes(), 8192u);
+}
+
+TEST(SharedMappingTest, MoveHandsOverTheMapping) {
+  auto fd = CreateSealedMemfd("moved", 4096);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  auto made = SharedMapping::Create(fd->get(), 4096);
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::byte* const address = made->data();
+  SharedMapping moved = *std::move(made);
+  EXPECT_EQ(moved.data(), address);
+  *moved.data() = std::byte{1};
+}
+
+// A client may seal its memory against writing: no mapping, and an error that says what failed.
+TEST(SharedMappingTest, OfMemorySealedAgainstWritingIsAnError) {
+  UniqueFd fd(::memfd_create("readonly", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_TRUE(fd.valid());
+  ASSERT_EQ(::ftruncate(fd.get(), 4096), 0);
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE), 0);
+  auto mapping = SharedMapping::Create(fd.get(), 4096);
+  ASSERT_FALSE(mapping.ok());
+  EXPECT_THAT(std::string(mapping.status().message()), HasSubstr("mapping 4096 bytes"));
+}
+
+}  // namespace
+}  // namespace spccl
