@@ -34,9 +34,10 @@ class Producer {
 
  public:
   // Borrows both; `capacity` is a power of two and comes from a trusted source, never from the
-  // ring.
-  Producer(RingControl* control, Slot* slots, uint32_t capacity)
-      : control_(control), slots_(slots), mask_(capacity - 1) {}
+  // ring. `start` is the index of the first slot: 0 but in tests of the wrap at 2^32, where both
+  // sides and the control must agree on it.
+  Producer(RingControl* control, Slot* slots, uint32_t capacity, uint32_t start = 0)
+      : control_(control), slots_(slots), mask_(capacity - 1), tail_(start) {}
 
   // kNotReady: full. kCorrupt: the consumer published an index that cannot be.
   RingState TryPush(const Slot& slot) {
@@ -60,7 +61,7 @@ class Producer {
   RingControl* control_;
   Slot* slots_;
   uint32_t mask_;
-  uint32_t tail_ = 0;
+  uint32_t tail_;
 };
 
 template <typename Slot>
@@ -68,8 +69,9 @@ class Consumer {
   static_assert(std::is_trivially_copyable_v<Slot>);
 
  public:
-  Consumer(RingControl* control, const Slot* slots, uint32_t capacity)
-      : control_(control), slots_(slots), mask_(capacity - 1) {}
+  // As of Producer.
+  Consumer(RingControl* control, const Slot* slots, uint32_t capacity, uint32_t start = 0)
+      : control_(control), slots_(slots), mask_(capacity - 1), head_(start) {}
 
   // Copies the oldest slot to *out. kCorrupt: the producer published an index that cannot be.
   RingState TryPop(Slot* out) {
@@ -79,11 +81,14 @@ class Consumer {
     if (ready == 0) return RingState::kNotReady;
     std::memcpy(out, &slots_[head_ & mask_], sizeof(Slot));
     ++head_;
+    // Release: the copy is complete before the producer may overwrite the slot.
     control_->head.store(head_, std::memory_order_release);
     return RingState::kReady;
   }
 
-  bool empty() const { return control_->tail.load(std::memory_order_acquire) == head_; }
+  // The last look before a consumer sleeps. Sequentially consistent: it must not be ordered before
+  // the consumer's own store to `sleepers`, or a push between the two would wake nobody.
+  bool empty() const { return control_->tail.load(std::memory_order_seq_cst) == head_; }
   uint32_t popped() const { return head_; }
   std::atomic<uint32_t>* futex() { return &control_->tail; }
   std::atomic<uint32_t>* sleepers() { return &control_->sleepers; }
@@ -92,7 +97,7 @@ class Consumer {
   RingControl* control_;
   const Slot* slots_;
   uint32_t mask_;
-  uint32_t head_ = 0;
+  uint32_t head_;
 };
 
 }  // namespace spccl::shm

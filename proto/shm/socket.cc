@@ -2,9 +2,11 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -19,6 +21,8 @@ constexpr char kWouldBlock[] = "would block";
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
+  // A name that starts with a NUL would be an abstract socket, which no folder protects.
+  if (path.empty()) return absl::InvalidArgumentError("socket path is empty");
   if (path.size() >= sizeof address.sun_path) {
     return absl::InvalidArgumentError(
         absl::StrCat("socket path is ", path.size(), " bytes long, at most ",
@@ -34,6 +38,36 @@ absl::StatusOr<UniqueFd> NewSocket() {
   return fd;
 }
 
+// 0: no limit.
+absl::Status SetSendTimeout(int socket, int64_t timeout_ns) {
+  const timeval timeout{.tv_sec = timeout_ns / 1'000'000'000,
+                        .tv_usec = timeout_ns % 1'000'000'000 / 1000};
+  if (::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0) {
+    return ErrnoStatus(errno, "set a socket's send timeout");
+  }
+  return absl::OkStatus();
+}
+
+// Removes a socket file that nobody listens on. Leaves a live one, and anything that is no socket.
+absl::Status RemoveStaleSocket(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "stat " + path);
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return absl::FailedPreconditionError(path + " exists and is not a socket");
+  }
+  const absl::Status probe = ConnectSession(path, /*timeout_ns=*/0).status();
+  // Connected, or a full backlog: somebody is there.
+  if (probe.ok() || absl::IsDeadlineExceeded(probe)) {
+    return absl::AlreadyExistsError("another process listens on " + path);
+  }
+  // Only a refusal proves that nobody listens; a socket of another type, say, is in use.
+  if (!absl::IsUnavailable(probe)) return probe;
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "unlink " + path);
+  return absl::OkStatus();
+}
+
 absl::Status TransferError(const char* what) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError(kWouldBlock);
   return ErrnoStatus(errno, what);
@@ -41,22 +75,29 @@ absl::Status TransferError(const char* what) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> ConnectSession(const std::string& path) {
+absl::StatusOr<UniqueFd> ConnectSession(const std::string& path, int64_t timeout_ns) {
   SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  // On a UNIX socket the send timeout bounds connect(), which waits while the backlog is full. A
+  // zero would mean for ever.
+  SPCCL_RETURN_IF_ERROR(SetSendTimeout(fd.get(), std::max<int64_t>(timeout_ns, 1000)));
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      return absl::DeadlineExceededError("connect " + path + ": the listener does not accept");
+    }
     return ErrnoStatus(errno, "connect " + path);
   }
+  SPCCL_RETURN_IF_ERROR(SetSendTimeout(fd.get(), 0));
   return fd;
 }
 
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode) {
   SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  if (ConnectSession(path).ok()) {
-    return absl::AlreadyExistsError(absl::StrCat("another process listens on ", path));
-  }
+  SPCCL_RETURN_IF_ERROR(RemoveStaleSocket(path));
   SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
-  ::unlink(path.c_str());
+  // The file is made with the descriptor's mode (less the umask): it is never more open than asked.
+  if (::fchmod(fd.get(), mode) != 0) return ErrnoStatus(errno, "fchmod of a socket");
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return ErrnoStatus(errno, "bind " + path);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,12 @@ struct Packet {
   std::vector<UniqueFd> fds;  // close-on-exec
 };
 
-// Connects to a listening SOCK_SEQPACKET socket.
-absl::StatusOr<UniqueFd> ConnectSession(const std::string& path);
-// Binds and listens; replaces a stale socket file that nobody listens on, refuses a live one.
+// Connects to a listening SOCK_SEQPACKET socket. Waits at most `timeout_ns` while the listener's
+// backlog is full, then: DeadlineExceeded. NotFound: no such file; Unavailable: nobody listens.
+absl::StatusOr<UniqueFd> ConnectSession(const std::string& path,
+                                        int64_t timeout_ns = 5'000'000'000);
+// Binds and listens; replaces a stale socket file that nobody listens on. AlreadyExists: a live
+// one. FailedPrecondition: a file of another kind, which is left as it is.
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode);
 
 // Sends one packet; never raises SIGPIPE. On a non-blocking socket that is full: Unavailable.
