@@ -14,7 +14,7 @@
 namespace spccl::daemon {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr size_t kMaxFileBytes = size_t{8} << 20;
 
 absl::Status Failed(std::string_view what, const std::string& path) {
   const int error = errno;
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     if (got == 0) return content;
     content.append(block, static_cast<size_t>(got));
     if (content.size() > kMaxFileBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": longer than 1 MiB"));
+      return absl::InvalidArgumentError(absl::StrCat(path, ": longer than 8 MiB"));
     }
   }
 }

@@ -9,7 +9,7 @@
 
 namespace spccl::daemon {
 
-// The content of a regular file of at most 1 MiB.
+// The content of a regular file of at most 8 MiB.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Replaces the file: a new one beside it ("PATH.new") is written, synced and renamed over it, then

@@ -1,7 +1,8 @@
 // The settings of every scope, live, and kept over a restart.
 //
-// Thread-safe. Scopes: global, job (by id), communicator (by id; lives as long as the communicator
-// and is not kept: ids are not reused over restarts).
+// Thread-safe; Resolve() and Get() never wait for the disk. Scopes: global, job (by id),
+// communicator (by id; lives as long as the communicator and is not kept: ids are not reused over
+// restarts).
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,9 @@ using Scope = std::variant<GlobalScope, JobScope, CommScope>;
 
 class SettingsStore {
  public:
-  // `defaults` come from the configuration. Reads state_dir/settings.toml if it is there; a file
-  // that does not parse is an error that names its line, never ignored.
+  // `defaults` come from the configuration. Makes state_dir if it is missing. Reads
+  // state_dir/settings.toml if it is there; a file that does not parse is an error that names its
+  // line, never ignored.
   static absl::StatusOr<std::unique_ptr<SettingsStore>> Create(std::string state_dir,
                                                                policy::Settings defaults);
 
@@ -41,7 +43,10 @@ class SettingsStore {
   policy::Settings Resolve(const std::string& job_id, uint64_t comm_id) const;
   policy::Overrides Get(const Scope& scope) const;
   // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
-  // renamed) before it takes effect, or not at all.
+  // renamed) before it takes effect, or not at all. InvalidArgument: a threshold outside [0, 1], or
+  // a job id that is empty, longer than 256 bytes or not printable ASCII. ResourceExhausted: more
+  // than kMaxJobs jobs with settings of their own, or the disk is full.
+  static constexpr size_t kMaxJobs = 4096;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
   // Forgets all that the scope says.
   absl::Status Reset(const Scope& scope);
@@ -51,11 +56,15 @@ class SettingsStore {
  private:
   SettingsStore(std::string path, policy::Settings defaults)
       : path_(std::move(path)), defaults_(defaults) {}
+  // Puts the scope's new overrides in place, on disk first unless it is a communicator's.
+  // write_mutex_ is held.
+  absl::Status Replace(const Scope& scope, const policy::Overrides& overrides);
   absl::Status Save(const std::map<Scope, policy::Overrides>& scopes) const;
 
   const std::string path_;
   const policy::Settings defaults_;
-  mutable std::mutex mutex_;
+  std::mutex write_mutex_;    // one writer at a time; taken before mutex_
+  mutable std::mutex mutex_;  // of scopes_; never held over disk work
   std::map<Scope, policy::Overrides> scopes_;
 };
 

@@ -1,0 +1,233 @@
+#include "daemon/settings_store.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/config_fields.h"
+#include "daemon/file_io.h"
+#include "daemon/toml_reader.h"
+
+namespace spccl::daemon {
+namespace {
+
+using policy::Overrides;
+using Partial = Overrides::Partial;
+
+constexpr size_t kMaxJobIdBytes = 256;
+
+struct Threshold {
+  std::string_view name;
+  Partial Overrides::*codec;
+  std::optional<double> Partial::*at;
+};
+constexpr Threshold kThresholds[] = {
+    {"thresholds.pici.intra", &Overrides::pici, &Partial::intra},
+    {"thresholds.pici.inter", &Overrides::pici, &Partial::inter},
+    {"thresholds.pici.ag", &Overrides::pici, &Partial::ag},
+    {"thresholds.coo.intra", &Overrides::coo, &Partial::intra},
+    {"thresholds.coo.inter", &Overrides::coo, &Partial::inter},
+    {"thresholds.coo.ag", &Overrides::coo, &Partial::ag},
+};
+
+absl::string_view View(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
+absl::Status CheckThresholds(const Overrides& overrides) {
+  for (const Threshold& threshold : kThresholds) {
+    const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
+    if (value.has_value() && !(*value >= 0 && *value <= 1)) {
+      return absl::InvalidArgumentError(absl::StrCat(View(threshold.name), ": found ", *value,
+                                                     ", expected a sparsity from 0 to 1"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckScope(const Scope& scope) {
+  const JobScope* job = std::get_if<JobScope>(&scope);
+  if (job == nullptr) return absl::OkStatus();
+  const bool printable = std::all_of(job->job_id.begin(), job->job_id.end(),
+                                     [](char c) { return c >= 0x20 && c < 0x7f; });
+  if (job->job_id.empty() || job->job_id.size() > kMaxJobIdBytes || !printable) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a job id is 1 to ", kMaxJobIdBytes, " bytes of printable ASCII"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+void Merge(const std::optional<T>& from, std::optional<T>* into) {
+  if (from.has_value()) *into = from;
+}
+
+Overrides Merged(Overrides base, const Overrides& overrides) {
+  Merge(overrides.algorithm, &base.algorithm);
+  Merge(overrides.codec, &base.codec);
+  for (const Threshold& threshold : kThresholds) {
+    Merge(overrides.*threshold.codec.*threshold.at, &(base.*threshold.codec.*threshold.at));
+  }
+  return base;
+}
+
+void AppendOverrides(const Overrides& overrides, std::string* text) {
+  if (overrides.algorithm.has_value()) {
+    absl::StrAppend(text, "algorithm = ", QuoteToml(policy::NameOf(*overrides.algorithm)), "\n");
+  }
+  if (overrides.codec.has_value()) {
+    absl::StrAppend(text, "codec = ", QuoteToml(policy::NameOf(*overrides.codec)), "\n");
+  }
+  for (const Threshold& threshold : kThresholds) {
+    const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
+    if (value.has_value()) {
+      absl::StrAppend(text, View(threshold.name), " = ", ShowNumber(*value), "\n");
+    }
+  }
+}
+
+// Sets the override that the value stands for; the message where it is not one.
+std::optional<std::string> SetOverride(const std::string& name, const TomlValue& value,
+                                       Overrides* overrides) {
+  const Field* field = FindField(name);
+  const bool known = name == "algorithm" || name == "codec" || name.starts_with("thresholds.");
+  if (field == nullptr || !known) return absl::StrCat("unknown setting ", name);
+  Config read;  // the configuration's own fields say what a value must be
+  if (!Accepts(*field, value.type) || !field->set(value.text, &read)) {
+    return Refusal(*field, value.found);
+  }
+  if (name == "algorithm") overrides->algorithm = read.settings.algorithm;
+  if (name == "codec") overrides->codec = read.settings.codec;
+  for (const Threshold& threshold : kThresholds) {
+    if (name != threshold.name) continue;
+    double parsed = 0;
+    ParseThreshold(value.text, &parsed);  // cannot fail: the field has accepted it
+    overrides->*threshold.codec.*threshold.at = parsed;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::map<Scope, Overrides>> ParseScopes(std::string_view text,
+                                                       std::string_view path) {
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<TomlValue> values, ReadToml(text, path));
+  std::map<Scope, Overrides> scopes;
+  for (const TomlValue& value : values) {
+    const bool global = value.path[0] == "global" && value.path.size() > 1;
+    const bool job = value.path[0] == "job" && value.path.size() > 2;
+    if (!global && !job) {
+      return TomlError(path, value.key, absl::StrCat("unknown scope ", DottedName(value.path)));
+    }
+    const Scope scope = job ? Scope(JobScope{value.path[1]}) : Scope(GlobalScope{});
+    if (const absl::Status status = CheckScope(scope); !status.ok()) {
+      return TomlError(path, value.key,
+                       std::string_view(status.message().data(), status.message().size()));
+    }
+    const std::vector<std::string> rest(value.path.begin() + (job ? 2 : 1), value.path.end());
+    if (const auto wrong = SetOverride(DottedName(rest), value, &scopes[scope])) {
+      return TomlError(path, value.value, *wrong);
+    }
+  }
+  return scopes;
+}
+
+size_t JobCount(const std::map<Scope, Overrides>& scopes) {
+  return static_cast<size_t>(std::count_if(scopes.begin(), scopes.end(), [](const auto& entry) {
+    return std::holds_alternative<JobScope>(entry.first);
+  }));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SettingsStore>> SettingsStore::Create(std::string state_dir,
+                                                                     policy::Settings defaults) {
+  if (::mkdir(state_dir.c_str(), 0755) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("make the state directory ", state_dir));
+  }
+  const std::string path = state_dir + "/settings.toml";
+  std::unique_ptr<SettingsStore> store(new SettingsStore(path, defaults));
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) return store;
+  if (!text.ok()) return text.status();
+  SPCCL_ASSIGN_OR_RETURN(store->scopes_, ParseScopes(*text, path));
+  return store;
+}
+
+policy::Settings SettingsStore::Resolve(const std::string& job_id, uint64_t comm_id) const {
+  const Scope job = JobScope{job_id};
+  policy::Settings settings = defaults_;
+  const std::lock_guard lock(mutex_);
+  for (const Scope& scope : {Scope(GlobalScope{}), job, Scope(CommScope{comm_id})}) {
+    if (const auto found = scopes_.find(scope); found != scopes_.end()) {
+      settings = policy::Apply(settings, found->second);
+    }
+  }
+  return settings;
+}
+
+policy::Overrides SettingsStore::Get(const Scope& scope) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = scopes_.find(scope);
+  return found == scopes_.end() ? Overrides{} : found->second;
+}
+
+absl::Status SettingsStore::Set(const Scope& scope, const policy::Overrides& overrides) {
+  SPCCL_RETURN_IF_ERROR(CheckScope(scope));
+  SPCCL_RETURN_IF_ERROR(CheckThresholds(overrides));
+  const std::lock_guard write_lock(write_mutex_);
+  return Replace(scope, Merged(Get(scope), overrides));
+}
+
+absl::Status SettingsStore::Reset(const Scope& scope) {
+  const std::lock_guard write_lock(write_mutex_);
+  return Replace(scope, Overrides{});
+}
+
+void SettingsStore::Forget(uint64_t comm_id) {
+  const std::lock_guard write_lock(write_mutex_);
+  const std::lock_guard lock(mutex_);
+  scopes_.erase(CommScope{comm_id});
+}
+
+absl::Status SettingsStore::Replace(const Scope& scope, const policy::Overrides& overrides) {
+  std::map<Scope, Overrides> changed;
+  {
+    const std::lock_guard lock(mutex_);
+    changed = scopes_;
+  }
+  const size_t jobs_before = JobCount(changed);
+  if (overrides == Overrides{}) {
+    changed.erase(scope);
+  } else {
+    changed[scope] = overrides;
+  }
+  if (JobCount(changed) > std::max(jobs_before, kMaxJobs)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("already ", kMaxJobs, " jobs have settings of their own: reset some"));
+  }
+  if (!std::holds_alternative<CommScope>(scope)) SPCCL_RETURN_IF_ERROR(Save(changed));
+  const std::lock_guard lock(mutex_);
+  scopes_ = std::move(changed);
+  return absl::OkStatus();
+}
+
+absl::Status SettingsStore::Save(const std::map<Scope, policy::Overrides>& scopes) const {
+  std::string text =
+      "# Written by spccld; changed by `spcclctl threshold set`, `algo set` and `reset`.\n";
+  for (const auto& [scope, overrides] : scopes) {
+    if (std::holds_alternative<CommScope>(scope)) continue;
+    const JobScope* job = std::get_if<JobScope>(&scope);
+    text +=
+        job == nullptr ? "\n[global]\n" : absl::StrCat("\n[job.", QuoteToml(job->job_id), "]\n");
+    AppendOverrides(overrides, &text);
+  }
+  return Annotate(ReplaceFile(path_, text), "settings not changed");
+}
+
+}  // namespace spccl::daemon

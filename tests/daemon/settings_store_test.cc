@@ -1,0 +1,302 @@
+#include "daemon/settings_store.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace {
+// What the next rename(2) or fsync(2) of this process does instead of its work.
+enum class Trap { kNone, kDie, kFail };
+std::atomic<Trap> g_rename_trap{Trap::kNone}, g_fsync_trap{Trap::kNone};
+constexpr int kDiedInTrap = 42;
+
+bool Sprung(std::atomic<Trap>* trap) {
+  if (*trap == Trap::kDie) _exit(kDiedInTrap);
+  return *trap == Trap::kFail;
+}
+}  // namespace
+
+// They stand in front of the C library's, so that a test can end the process between two calls.
+extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) {
+  if (Sprung(&g_rename_trap)) {
+    errno = EIO;
+    return -1;
+  }
+  using Rename = int (*)(const char*, const char*);
+  return reinterpret_cast<Rename>(::dlsym(RTLD_NEXT, "rename"))(from, to);
+}
+extern "C" __attribute__((visibility("default"))) int fsync(int fd) {
+  if (Sprung(&g_fsync_trap)) {
+    errno = ENOSPC;
+    return -1;
+  }
+  using Fsync = int (*)(int);
+  return reinterpret_cast<Fsync>(::dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+
+namespace spccl::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class SettingsStoreTest : public ::testing::Test {
+ protected:
+  SettingsStoreTest() {
+    char pattern[] = "/tmp/spccl_settings_XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+  }
+  ~SettingsStoreTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return folder_ + "/settings.toml"; }
+  std::string Content() const {
+    std::stringstream text;
+    text << std::ifstream(path()).rdbuf();
+    return text.str();
+  }
+  std::unique_ptr<SettingsStore> Open(policy::Settings defaults = {}) {
+    absl::StatusOr<std::unique_ptr<SettingsStore>> store = SettingsStore::Create(folder_, defaults);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+  std::string ErrorOf(const std::string& content) {
+    std::ofstream(path()) << content;
+    return std::string(SettingsStore::Create(folder_, {}).status().message());
+  }
+  // Runs `body` in a child process and returns its exit code.
+  template <typename Body>
+  static int InChild(Body body) {
+    const pid_t child = ::fork();
+    if (child == 0) _exit(body());
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::string folder_;
+};
+
+policy::Overrides Intra(double value) {
+  policy::Overrides overrides;
+  overrides.pici.intra = value;
+  return overrides;
+}
+
+policy::Overrides Everything() {
+  policy::Overrides overrides;
+  overrides.algorithm = policy::Algorithm::kRing;
+  overrides.codec = policy::Codec::kPiciColumn;
+  overrides.pici = {.intra = 0.1, .inter = 0.2, .ag = 0.3};
+  overrides.coo = {.intra = 0.1 + 0.2, .inter = 1, .ag = 0};
+  return overrides;
+}
+
+TEST_F(SettingsStoreTest, NarrowerScopesWin) {
+  policy::Settings defaults;
+  defaults.pici = {.intra = 0.9, .inter = 0.8, .ag = 0.7};
+  const auto store = Open(defaults);
+  EXPECT_EQ(store->Resolve("j", 1), defaults);
+  ASSERT_TRUE(store->Set(GlobalScope{}, Everything()).ok());
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.5)).ok());
+  ASSERT_TRUE(store->Set(CommScope{1}, Intra(0.4)).ok());
+  EXPECT_EQ(store->Resolve("other", 2).pici.intra, 0.1);
+  EXPECT_EQ(store->Resolve("j", 2).pici.intra, 0.5);
+  EXPECT_EQ(store->Resolve("j", 1).pici.intra, 0.4);
+  EXPECT_EQ(store->Resolve("j", 1).algorithm, policy::Algorithm::kRing);
+  ASSERT_TRUE(store->Reset(JobScope{"j"}).ok());
+  EXPECT_EQ(store->Resolve("j", 2).pici.intra, 0.1);
+  EXPECT_EQ(store->Resolve("j", 1).pici.intra, 0.4);
+  store->Forget(1);
+  EXPECT_EQ(store->Resolve("j", 1).pici.intra, 0.1);
+}
+
+TEST_F(SettingsStoreTest, SetMergesIntoTheScope) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Everything()).ok());
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.75)).ok());
+  policy::Overrides expected = Everything();
+  expected.pici.intra = 0.75;
+  EXPECT_EQ(store->Get(JobScope{"j"}), expected);
+  EXPECT_EQ(store->Get(JobScope{"k"}), policy::Overrides{});
+}
+
+TEST_F(SettingsStoreTest, GlobalAndJobsAreKeptAndCommunicatorsAreNot) {
+  const std::string odd = "a \"job\".with\\odd = characters]#";
+  {
+    const auto store = Open();
+    ASSERT_TRUE(store->Set(GlobalScope{}, Everything()).ok());
+    ASSERT_TRUE(store->Set(JobScope{odd}, Everything()).ok());
+    ASSERT_TRUE(store->Set(JobScope{"gone"}, Everything()).ok());
+    ASSERT_TRUE(store->Set(CommScope{7}, Everything()).ok());
+    ASSERT_TRUE(store->Reset(JobScope{"gone"}).ok());
+  }
+  const auto store = Open();
+  EXPECT_EQ(store->Get(GlobalScope{}), Everything());
+  EXPECT_EQ(store->Get(JobScope{odd}), Everything());
+  EXPECT_EQ(store->Get(JobScope{"gone"}), policy::Overrides{});
+  EXPECT_EQ(store->Get(CommScope{7}), policy::Overrides{});
+}
+
+TEST_F(SettingsStoreTest, MakesItsFolder) {
+  ASSERT_TRUE(SettingsStore::Create(folder_ + "/new", {}).ok());
+  EXPECT_EQ(SettingsStore::Create("/no/such/folder", {}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(SettingsStoreTest, RefusesWhatIsNoSettingAndChangesNothing) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.5)).ok());
+  const std::string before = Content();
+  for (const double wrong : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_EQ(store->Set(GlobalScope{}, Intra(wrong)).code(), absl::StatusCode::kInvalidArgument);
+  }
+  for (const std::string& id : {std::string(), std::string(257, 'x'), std::string("a\nb"),
+                                std::string("\xff"), std::string("a\0b", 3)}) {
+    EXPECT_EQ(store->Set(JobScope{id}, Intra(0.1)).code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(Content(), before);
+  EXPECT_EQ(store->Get(GlobalScope{}), Intra(0.5));
+}
+
+TEST_F(SettingsStoreTest, ParseErrorsNameTheLine) {
+  EXPECT_THAT(ErrorOf("[global]\nalgorithm = \"ring\"\ncodec = \n"), StartsWith(path() + ":3:"));
+  EXPECT_EQ(
+      ErrorOf("[global]\nalgorithm = \"star\"\n"),
+      path() + ":2:13: algorithm: found the string \"star\", expected one of auto, local, ring");
+  EXPECT_EQ(ErrorOf("\n[job.a]\nthresholds.pici.intra = 2\n"),
+            path() +
+                ":3:25: thresholds.pici.intra: found the integer 2, expected a sparsity, a "
+                "number from 0 to 1");
+  EXPECT_THAT(ErrorOf("[global]\nchannels = 3\n"), HasSubstr(":2:12: unknown setting channels"));
+  EXPECT_THAT(ErrorOf("[node]\ncodec = \"coo\"\n"), HasSubstr(":2:1: unknown scope node.codec"));
+  EXPECT_THAT(ErrorOf("global = 3\n"), HasSubstr(":1:1: unknown scope global"));
+}
+
+TEST_F(SettingsStoreTest, ADeathBeforeTheRenameLeavesTheOldSettings) {
+  ASSERT_TRUE(Open()->Set(GlobalScope{}, Intra(0.25)).ok());
+  const std::string before = Content();
+  for (std::atomic<Trap>* trap : {&g_rename_trap, &g_fsync_trap}) {
+    EXPECT_EQ(InChild([&] {
+                const auto store = Open();
+                *trap = Trap::kDie;
+                return store->Set(GlobalScope{}, Everything()).ok() ? 0 : 1;
+              }),
+              kDiedInTrap);
+    EXPECT_TRUE(std::filesystem::exists(path() + ".new"));  // it did die with the work half done
+    EXPECT_EQ(Content(), before);
+    EXPECT_EQ(Open()->Get(GlobalScope{}), Intra(0.25));
+  }
+  const auto store = Open();  // what the dead writer left is no obstacle
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.5)).ok());
+  EXPECT_EQ(Open()->Get(GlobalScope{}), Intra(0.5));
+  EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
+}
+
+TEST_F(SettingsStoreTest, AFailedWriteChangesNothing) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
+  const std::string before = Content();
+  for (std::atomic<Trap>* trap : {&g_rename_trap, &g_fsync_trap}) {
+    *trap = Trap::kFail;
+    const absl::Status status = store->Set(GlobalScope{}, Everything());
+    *trap = Trap::kNone;
+    EXPECT_THAT(std::string(status.message()), StartsWith("settings not changed: "));
+    EXPECT_EQ(store->Get(GlobalScope{}), Intra(0.25));
+    EXPECT_EQ(Content(), before);
+    EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
+  }
+}
+
+TEST_F(SettingsStoreTest, AFileThatCannotGrowChangesNothing) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
+  const std::string before = Content();
+  EXPECT_EQ(InChild([&] {
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit = {.rlim_cur = before.size(), .rlim_max = before.size()};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+              if (store->Set(GlobalScope{}, Everything()).ok()) return 3;
+              return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
+            }),
+            0);
+  EXPECT_EQ(Content(), before);
+}
+
+TEST_F(SettingsStoreTest, AFolderThatMayNotBeWrittenChangesNothing) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
+  const std::string before = Content();
+  ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
+  EXPECT_EQ(
+      InChild([&] {
+        if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
+        if (store->Set(GlobalScope{}, Everything()).code() != absl::StatusCode::kPermissionDenied) {
+          return 3;
+        }
+        return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
+      }),
+      0);
+  EXPECT_EQ(Content(), before);
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
+}
+
+TEST_F(SettingsStoreTest, ConcurrentReadersSeeWholeSettings) {
+  const auto store = Open();
+  const auto both = [](double value) {
+    policy::Overrides overrides;
+    overrides.pici = {.intra = value, .inter = value, .ag = value};
+    overrides.coo = overrides.pici;
+    return overrides;
+  };
+  ASSERT_TRUE(store->Set(JobScope{"j"}, both(0)).ok());
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> torn{0}, reads{0};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      while (!stop) {
+        const policy::Settings now = store->Resolve("j", 1);
+        if (now.pici.intra != now.coo.ag || now.pici.inter != now.pici.ag) ++torn;
+        ++reads;
+      }
+    });
+  }
+  for (int i = 0; i < 50 || reads < 1000; ++i) {
+    ASSERT_TRUE(store->Set(JobScope{"j"}, both((i % 100) / 100.0)).ok());
+    ASSERT_TRUE(store->Set(CommScope{static_cast<uint64_t>(i)}, both(0.5)).ok());
+    store->Forget(static_cast<uint64_t>(i));
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(torn, 0u);
+}
+
+TEST_F(SettingsStoreTest, JobsWithSettingsAreBounded) {
+  std::string content;
+  for (size_t i = 0; i < SettingsStore::kMaxJobs; ++i) {
+    content += "[job.j" + std::to_string(i) + "]\ncodec = \"coo\"\n";
+  }
+  std::ofstream(path()) << content;
+  const auto store = Open();
+  EXPECT_EQ(store->Set(JobScope{"one more"}, Intra(0.5)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(store->Set(JobScope{"j3"}, Intra(0.5)).ok());
+  ASSERT_TRUE(store->Reset(JobScope{"j4"}).ok());
+  EXPECT_TRUE(store->Set(JobScope{"one more"}, Intra(0.5)).ok());
+}
+
+}  // namespace
+}  // namespace spccl::daemon
