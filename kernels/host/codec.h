@@ -31,8 +31,8 @@ enum class FrameError : uint8_t {
   kWrongDType,  // valid, but not what the step expects
   kWrongCount,
   kTooManyElements,
-  kBadNnz,  // nnz > N, or dense with nnz != N
-  kBadPayloadSize,
+  kBadNnz,          // nnz > N, or dense with nnz != N
+  kBadPayloadSize,  // not what N and nnz make, or bytes left over behind the payload
   kBadBitmapOffset,
   kBadIndexOffset,
   kBadValuesOffset,
@@ -63,18 +63,25 @@ struct Encoded {
 // Encodes `elements` elements of `dtype` at `dense` into a frame at `frame`, which must have room
 // for MaxFrameBytes() + kEncodeSlack bytes. The bytes past the frame's end, within that room, may
 // be overwritten. Requires elements <= kMaxFrameElements.
-inline constexpr size_t kEncodeSlack = 64;
+inline constexpr size_t kEncodeSlack = 128;
 Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements, void* frame);
 
 // Finds every lie that a frame can tell: on success the frame may be decoded or reduced without
-// touching a byte outside `frame_bytes` bytes or outside `elements` elements. `elements` and
-// `dtype` are what the step expects.
+// touching a byte outside `frame_bytes` bytes or outside `elements` elements. `frame_bytes` is the
+// frame's exact size: a header and its payload, nothing behind. `elements` and `dtype` are what the
+// step expects.
 FrameFault Validate(const void* frame, size_t frame_bytes, DType dtype, uint64_t elements);
 // The same without an expectation: for files and tools.
 FrameFault Validate(const void* frame, size_t frame_bytes);
 
-// Writes the frame's elements, zeros included, to `dense`. The frame must have passed Validate().
-void Decode(const void* frame, void* dense);
+// How results are stored: kStreaming past the caches (complete and ordered when the call returns),
+// kCached through them, kAuto streaming from kStreamingBytes on.
+enum class Stores : uint8_t { kAuto, kCached, kStreaming };
+inline constexpr uint64_t kStreamingBytes = uint64_t{2} << 20;
+
+// Writes the frame's elements, zeros included, to `dense`. The frame must have passed Validate(),
+// and nobody may write to it in between.
+void Decode(const void* frame, void* dense, Stores stores = Stores::kAuto);
 
 // Adds the frame's elements to the accumulator: accumulator[i] += frame[i]. The accumulator has the
 // frame's dtype, or float32 for a 16-bit float frame. With equal 16-bit types each sum is made in

@@ -1,0 +1,209 @@
+// Bodies of the codecs, one source for every target S (see simd_plain-inl.h for what S offers).
+#pragma once
+
+#include "kernels/host/simd_common-inl.h"
+
+namespace spccl::host {
+namespace {
+
+inline constexpr uint64_t kTileWordCount = kTileElements / kWordElements;
+
+// Scratch of one tile and of one word, with room for what a hook writes or reads past the end.
+template <class U>
+struct TileScratch {
+  alignas(64) uint8_t bytes[kTileElements * sizeof(U) + kSlackBytes];
+};
+template <class U>
+struct WordScratch {
+  alignas(64) uint8_t bytes[kWordElements * sizeof(U) + kSlackBytes];
+};
+
+SPCCL_INLINE uint64_t TileCount(uint64_t elements) {
+  return (elements + kTileElements - 1) / kTileElements;
+}
+SPCCL_INLINE uint64_t Smaller(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+SPCCL_INLINE uint64_t BitCount(uint64_t word) {
+  return static_cast<uint64_t>(std::popcount(word));
+}
+
+template <class S, class U>
+uint64_t Count(const uint8_t* dense, uint64_t elements, uint64_t magnitude) {
+  uint64_t count = 0;
+  uint64_t at = 0;
+  for (; at + kWordElements <= elements; at += kWordElements) {
+    count +=
+        BitCount(S::template NonzeroWord<U>(dense + at * sizeof(U), static_cast<U>(magnitude)));
+  }
+  for (; at < elements; ++at) {
+    count += (Load<U>(dense + at * sizeof(U)) & static_cast<U>(magnitude)) != 0;
+  }
+  return count;
+}
+
+// The word of the last `elements` < 64 elements. Never reads past them.
+template <class S, class U>
+uint64_t EncodeTailWord(const uint8_t* dense, uint64_t elements, U magnitude, uint8_t*& out) {
+  WordScratch<U> scratch{};
+  __builtin_memcpy(scratch.bytes, dense, elements * sizeof(U));
+  return S::template EncodeWord<U>(scratch.bytes, magnitude, out);
+}
+
+// Encodes the 64 words of one tile of `elements` <= 4,096 elements.
+template <class S, class U>
+SPCCL_INLINE void EncodeTile(const uint8_t* dense, uint64_t elements, U magnitude, uint8_t* bitmap,
+                             uint8_t*& out) {
+  uint8_t* values = out;  // in a register: the stores below could alias the reference
+  const uint64_t full = elements / kWordElements;
+  uint64_t w = 0;
+  for (; w < full; ++w) {
+    Store(bitmap + 8 * w,
+          S::template EncodeWord<U>(dense + w * kWordElements * sizeof(U), magnitude, values));
+  }
+  if (elements % kWordElements != 0) {
+    Store(bitmap + 8 * w, EncodeTailWord<S, U>(dense + w * kWordElements * sizeof(U),
+                                               elements % kWordElements, magnitude, values));
+    ++w;
+  }
+  for (; w < kTileWordCount; ++w) Store(bitmap + 8 * w, uint64_t{0});
+  out = values;
+}
+
+template <class S, class U>
+uint64_t EncodePici(const uint8_t* dense, uint64_t elements, uint64_t magnitude,
+                    const PiciSections& out) {
+  uint8_t* values = out.values;
+  for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
+    const uint64_t first = tile * kTileElements;
+    Store(out.index + 4 * tile, static_cast<uint32_t>((values - out.values) / sizeof(U)));
+    EncodeTile<S, U>(dense + first * sizeof(U), Smaller(elements - first, kTileElements),
+                     static_cast<U>(magnitude), out.bitmap + tile * kTileWordCount * 8, values);
+  }
+  return (values - out.values) / sizeof(U);
+}
+
+// Tile as 64 x 64: turns rows into columns. `from` and `to` do not overlap.
+template <class S, class U>
+void TransposeTile(const uint8_t* from, uint8_t* to) {
+  for (size_t row = 0; row < 64; ++row) {
+    for (size_t column = 0; column < 64; ++column) {
+      Store(to + (column * 64 + row) * sizeof(U), Load<U>(from + (row * 64 + column) * sizeof(U)));
+    }
+  }
+}
+
+// The column words of a tile are the linear words of the transposed tile.
+template <class S, class U>
+uint64_t EncodeColumn(const uint8_t* dense, uint64_t elements, uint64_t magnitude,
+                      const PiciSections& out) {
+  TileScratch<U> padded;
+  TileScratch<U> turned;
+  uint8_t* values = out.values;
+  for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
+    const uint64_t first = tile * kTileElements;
+    const uint64_t count = Smaller(elements - first, kTileElements);
+    const uint8_t* source = dense + first * sizeof(U);
+    if (count < kTileElements) {
+      __builtin_memset(padded.bytes, 0, sizeof(padded.bytes));
+      __builtin_memcpy(padded.bytes, source, count * sizeof(U));
+      source = padded.bytes;
+    }
+    TransposeTile<S, U>(source, turned.bytes);
+    Store(out.index + 4 * tile, static_cast<uint32_t>((values - out.values) / sizeof(U)));
+    EncodeTile<S, U>(turned.bytes, kTileElements, static_cast<U>(magnitude),
+                     out.bitmap + tile * kTileWordCount * 8, values);
+  }
+  return (values - out.values) / sizeof(U);
+}
+
+template <class S, class U>
+uint64_t EncodeCoo(const uint8_t* dense, uint64_t elements, uint64_t magnitude, uint8_t* indices,
+                   uint8_t* values) {
+  const uint8_t* first_value = values;
+  uint64_t at = 0;
+  for (; at + kWordElements <= elements; at += kWordElements) {
+    const uint64_t word =
+        S::template EncodeWord<U>(dense + at * sizeof(U), static_cast<U>(magnitude), values);
+    indices = S::AppendPositions(word, static_cast<uint32_t>(at), indices);
+  }
+  if (at < elements) {
+    const uint64_t word = EncodeTailWord<S, U>(dense + at * sizeof(U), elements - at,
+                                               static_cast<U>(magnitude), values);
+    indices = S::AppendPositions(word, static_cast<uint32_t>(at), indices);
+  }
+  return static_cast<uint64_t>(values - first_value) / sizeof(U);
+}
+
+// Expands a word whose values may end less than kSlackBytes before the end of readable memory.
+template <class S, class U>
+const uint8_t* ExpandWordNearEnd(const uint8_t* values, uint64_t word, uint8_t* dense) {
+  WordScratch<U> scratch;
+  __builtin_memcpy(scratch.bytes, values, BitCount(word) * sizeof(U));
+  S::template ExpandWord<U>(scratch.bytes, word, dense);
+  return values + BitCount(word) * sizeof(U);
+}
+
+// Expands a whole tile to 4,096 elements at `dense`; returns past the last value used.
+template <class S, class U>
+SPCCL_INLINE const uint8_t* ExpandTile(const uint8_t* bitmap, const uint8_t* values,
+                                       const uint8_t* values_end, uint8_t* dense) {
+  for (uint64_t w = 0; w < kTileWordCount; ++w) {
+    const uint64_t word = Load<uint64_t>(bitmap + 8 * w);
+    uint8_t* to = dense + w * kWordElements * sizeof(U);
+    if (static_cast<size_t>(values_end - values) >= BitCount(word) * sizeof(U) + kSlackBytes) {
+      values = S::template ExpandWord<U>(values, word, to);
+    } else {
+      values = ExpandWordNearEnd<S, U>(values, word, to);
+    }
+  }
+  return values;
+}
+
+template <class S, class U>
+void DecodePici(const ConstPiciSections& in, uint64_t elements, uint8_t* dense, bool streaming) {
+  TileScratch<U> scratch;
+  const uint8_t* values = in.values;
+  const uint8_t* values_end = in.values + in.nnz * sizeof(U);
+  for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
+    const uint64_t first = tile * kTileElements;
+    const uint64_t count = Smaller(elements - first, kTileElements);
+    const uint8_t* bitmap = in.bitmap + tile * kTileWordCount * 8;
+    uint8_t* to = dense + first * sizeof(U);
+    if (count == kTileElements) {
+      values = ExpandTile<S, U>(bitmap, values, values_end, to);
+    } else {
+      values = ExpandTile<S, U>(bitmap, values, values_end, scratch.bytes);
+      __builtin_memcpy(to, scratch.bytes, count * sizeof(U));
+    }
+  }
+}
+
+template <class S, class U>
+void DecodeColumn(const ConstPiciSections& in, uint64_t elements, uint8_t* dense, bool streaming) {
+  TileScratch<U> turned;
+  TileScratch<U> tile_elements;
+  const uint8_t* values = in.values;
+  const uint8_t* values_end = in.values + in.nnz * sizeof(U);
+  for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
+    const uint64_t first = tile * kTileElements;
+    const uint64_t count = Smaller(elements - first, kTileElements);
+    values =
+        ExpandTile<S, U>(in.bitmap + tile * kTileWordCount * 8, values, values_end, turned.bytes);
+    TransposeTile<S, U>(turned.bytes, tile_elements.bytes);
+    __builtin_memcpy(dense + first * sizeof(U), tile_elements.bytes, count * sizeof(U));
+  }
+}
+
+template <class S, class U>
+void DecodeCoo(const uint8_t* indices, const uint8_t* values, uint64_t nnz, uint64_t elements,
+               uint8_t* dense, bool streaming) {
+  __builtin_memset(dense, 0, elements * sizeof(U));
+  for (uint64_t i = 0; i < nnz; ++i) {
+    Store(dense + static_cast<size_t>(Load<uint32_t>(indices + 4 * i)) * sizeof(U),
+          Load<U>(values + i * sizeof(U)));
+  }
+}
+
+}  // namespace
+}  // namespace spccl::host

@@ -1,0 +1,174 @@
+#include "kernels/host/codec.h"
+
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "kernels/host/dispatch.h"
+#include "kernels/host/kernel_table.h"
+#include "kernels/layout.h"
+
+namespace spccl {
+namespace {
+
+using host::ConstPiciSections;
+using host::KernelTable;
+using host::PiciSections;
+
+// How far behind the last possible index coo's values are first written, so that an index store
+// that runs over does not reach them.
+constexpr uint64_t kCooGap = 64;
+
+FrameHeader ReadHeader(const void* frame) {
+  FrameHeader header;
+  std::memcpy(&header, frame, sizeof(header));
+  return header;
+}
+
+void ZeroPadding(uint8_t* frame, uint64_t from, uint64_t to) {
+  std::memset(frame + from, 0, to - from);
+}
+
+// Writes the header of a frame of these facts; returns its layout.
+FrameLayout WriteHeader(Format format, DType dtype, uint64_t elements, uint64_t nnz,
+                        uint8_t* frame) {
+  const FrameLayout layout = LayoutOf(format, dtype, elements, nnz);
+  FrameHeader header = {
+      .magic = kFrameMagic,
+      .version = kFrameVersion,
+      .format = static_cast<uint8_t>(format),
+      .dtype = static_cast<uint8_t>(dtype),
+      .reserved = 0,
+      .element_count = elements,
+      .nnz = nnz,
+      .payload_bytes = layout.total - sizeof(FrameHeader),
+      .bitmap_offset = static_cast<uint32_t>(layout.bitmap),
+      .index_offset = static_cast<uint32_t>(layout.index),
+      .values_offset = static_cast<uint32_t>(layout.values),
+      .header_crc = 0,
+  };
+  header.header_crc = Crc32c(&header, offsetof(FrameHeader, header_crc));
+  std::memcpy(frame, &header, sizeof(header));
+  return layout;
+}
+
+uint64_t EncodePiciBody(const KernelTable& table, Format format, DType dtype, const uint8_t* dense,
+                        uint64_t elements, uint8_t* frame) {
+  const FrameLayout layout = LayoutOf(format, dtype, elements, 0);
+  const PiciSections sections = {frame + layout.bitmap, frame + layout.index,
+                                 frame + layout.values};
+  ZeroPadding(frame, layout.index + TilesOf(elements) * sizeof(uint32_t), layout.values);
+  const int width = host::WidthLog2(dtype);
+  const uint64_t magnitude = host::MagnitudeMask(dtype);
+  return format == Format::kPici ? table.encode_pici[width](dense, elements, magnitude, sections)
+                                 : table.encode_column[width](dense, elements, magnitude, sections);
+}
+
+// Where the values belong is known only when all are found: they are written behind room for the
+// most indices and then moved up, which costs less than counting first.
+uint64_t EncodeCooBody(const KernelTable& table, DType dtype, const uint8_t* dense,
+                       uint64_t elements, uint8_t* frame) {
+  uint8_t* indices = frame + sizeof(FrameHeader);
+  uint8_t* provisional = frame + LayoutOf(Format::kCoo, dtype, elements, elements).values + kCooGap;
+  const uint64_t nnz = table.encode_coo[host::WidthLog2(dtype)](
+      dense, elements, host::MagnitudeMask(dtype), indices, provisional);
+  const FrameLayout layout = LayoutOf(Format::kCoo, dtype, elements, nnz);
+  ZeroPadding(frame, layout.index + nnz * sizeof(uint32_t), layout.values);
+  std::memmove(frame + layout.values, provisional, nnz * SizeOf(dtype));
+  return nnz;
+}
+
+ConstPiciSections SectionsOf(const FrameHeader& header, const uint8_t* frame) {
+  return {frame + header.bitmap_offset, frame + header.index_offset, frame + header.values_offset,
+          header.nnz};
+}
+
+}  // namespace
+
+uint64_t FrameBytes(Format format, DType dtype, uint64_t elements, uint64_t nnz) {
+  return LayoutOf(format, dtype, elements, nnz).total;
+}
+
+uint64_t MaxFrameBytes(Format format, DType dtype, uint64_t elements) {
+  return FrameBytes(format, dtype, elements, elements);
+}
+
+Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements, void* frame) {
+  const KernelTable& table = host::CurrentTable();
+  const auto* from = static_cast<const uint8_t*>(dense);
+  auto* to = static_cast<uint8_t*>(frame);
+  uint64_t nnz = elements;
+  switch (format) {
+    case Format::kDense:
+      std::memcpy(to + sizeof(FrameHeader), from, elements * SizeOf(dtype));
+      break;
+    case Format::kPici:
+    case Format::kPiciColumn:
+      nnz = EncodePiciBody(table, format, dtype, from, elements, to);
+      break;
+    case Format::kCoo:
+      nnz = EncodeCooBody(table, dtype, from, elements, to);
+      break;
+  }
+  const FrameLayout layout = WriteHeader(format, dtype, elements, nnz, to);
+  return {.frame_bytes = layout.total, .nnz = nnz};
+}
+
+void Decode(const void* frame, void* dense, Stores stores) {
+  const KernelTable& table = host::CurrentTable();
+  const FrameHeader header = ReadHeader(frame);
+  const auto* from = static_cast<const uint8_t*>(frame);
+  auto* to = static_cast<uint8_t*>(dense);
+  const DType dtype = static_cast<DType>(header.dtype);
+  const int width = host::WidthLog2(dtype);
+  const uint64_t bytes = header.element_count * SizeOf(dtype);
+  const bool streaming =
+      stores == Stores::kStreaming || (stores == Stores::kAuto && bytes >= kStreamingBytes);
+  switch (static_cast<Format>(header.format)) {
+    case Format::kDense: {
+      void* const outputs[] = {to};
+      table.copy(from + header.values_offset, outputs, 1, bytes, streaming);
+      break;
+    }
+    case Format::kPici:
+      table.decode_pici[width](SectionsOf(header, from), header.element_count, to, streaming);
+      break;
+    case Format::kPiciColumn:
+      table.decode_column[width](SectionsOf(header, from), header.element_count, to, streaming);
+      break;
+    case Format::kCoo:
+      table.decode_coo[width](from + header.index_offset, from + header.values_offset, header.nnz,
+                              header.element_count, to, streaming);
+      break;
+  }
+}
+
+void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype) {
+  const KernelTable& table = host::CurrentTable();
+  const FrameHeader header = ReadHeader(frame);
+  const auto* from = static_cast<const uint8_t*>(frame);
+  auto* to = static_cast<uint8_t*>(accumulator);
+  const DType dtype = static_cast<DType>(header.dtype);
+  const bool wide = accumulator_dtype != dtype;
+  switch (static_cast<Format>(header.format)) {
+    case Format::kDense:
+      table.reduce_dense(from + header.values_offset, dtype, wide, header.element_count, to);
+      break;
+    case Format::kPici:
+      table.reduce_pici(SectionsOf(header, from), dtype, wide, header.element_count, to);
+      break;
+    case Format::kPiciColumn:
+      table.reduce_column(SectionsOf(header, from), dtype, wide, header.element_count, to);
+      break;
+    case Format::kCoo:
+      table.reduce_coo(from + header.index_offset, from + header.values_offset, header.nnz, dtype,
+                       wide, to);
+      break;
+  }
+}
+
+uint64_t CountNonzeros(DType dtype, const void* dense, uint64_t elements) {
+  return host::CurrentTable().count[host::WidthLog2(dtype)](static_cast<const uint8_t*>(dense),
+                                                            elements, host::MagnitudeMask(dtype));
+}
+
+}  // namespace spccl
