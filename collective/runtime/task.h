@@ -28,8 +28,9 @@ struct OpResult {
   OpStats stats;
 };
 
-// Called exactly once, by the thread that ended the operation's last slice, when no thread touches
-// the operation's buffers any more.
+// Called exactly once, by the thread that ended the operation's last slice (from within its RunOne,
+// or from within Cancel when no slice was running), when no thread touches the operation's buffers
+// any more.
 using DoneFn = std::function<void(const OpResult&)>;
 
 // Memory of one channel thread that a slice may use while it runs; 64-byte aligned.

@@ -1,0 +1,54 @@
+#include "collective/runtime/make_task.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "collective/runtime/host/local_task.h"
+
+namespace spccl::runtime {
+namespace {
+
+// Far above any memory; keeps every product of count, ranks and width within 64 bits.
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+
+absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks,
+                   const TaskOptions& options) {
+  if (ranks.empty() || ranks.size() > kMaxLocalRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("operation over ", ranks.size(), " ranks; 1 to ", kMaxLocalRanks, " can be"));
+  }
+  if (op.kind == OpKind::kBroadcast && op.root >= ranks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", op.root, " of ", ranks.size(), " ranks"));
+  }
+  if (op.count > kMaxElements / ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("count ", op.count, " is too large"));
+  }
+  if (!options.node_of_rank.empty() && options.node_of_rank.size() != ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("nodes of ", options.node_of_rank.size(),
+                                                   " ranks for ", ranks.size(), " ranks"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+policy::Algorithm Resolve(const policy::Settings& settings) {
+  return settings.algorithm == policy::Algorithm::kAuto ? policy::Algorithm::kLocal
+                                                        : settings.algorithm;
+}
+
+absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const RankBuffers> ranks,
+                                               const policy::Settings& settings,
+                                               const TaskOptions& options, DoneFn done) {
+  SPCCL_RETURN_IF_ERROR(Check(op, ranks, options));
+  if (Resolve(settings) == policy::Algorithm::kRing) {
+    return absl::UnimplementedError("the flat ring is not part of this build");
+  }
+  return std::make_unique<LocalTask>(op, std::vector<RankBuffers>(ranks.begin(), ranks.end()),
+                                     options.slice_bytes, std::move(done));
+}
+
+}  // namespace spccl::runtime
