@@ -1,0 +1,122 @@
+#include "bench/perf/options.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "bench/perf/pattern.h"
+
+namespace spccl::bench {
+namespace {
+
+// The names of an enumeration of `count` values from 0 on.
+template <typename Enum>
+std::vector<std::string> Names(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.emplace_back(NameOf(static_cast<Enum>(i)));
+  return names;
+}
+
+// Adds an option that takes the name of an enumeration's value.
+template <typename Enum>
+void AddChoice(CLI::App& app, const std::string& flag, Enum& target, int count,
+               const std::string& help) {
+  const std::vector<std::string> names = Names<Enum>(count);
+  app.add_option_function<std::string>(
+         flag,
+         [&target, names](const std::string& name) {
+           const auto found = std::find(names.begin(), names.end(), name);
+           target = static_cast<Enum>(found - names.begin());
+         },
+         help)
+      ->check(CLI::IsMember(names));
+}
+
+void AddWork(CLI::App& app, Options& options, std::string& sizes) {
+  AddChoice(app, "--op", options.op, kOpKindCount, "the collective (default all_reduce)");
+  app.add_option("--ranks", options.ranks, "processes that take part")
+      ->check(CLI::Range(1u, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--sizes", sizes,
+                 "sizes in bytes, with K, M or G, with commas between; of an all-gather the whole "
+                 "output, of a reduce-scatter the whole input")
+      ->capture_default_str();
+  AddChoice(app, "--dtype", options.dtype, kDTypeCount, "the elements' type (default float32)");
+  AddChoice(app, "--redop", options.redop, kRedOpCount, "the reduction (default sum)");
+  app.add_option("--sparsity", options.sparsity, "fraction of zeros in the inputs")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of the inputs")->capture_default_str();
+  app.add_flag("--in-place", options.in_place, "send and receive in one buffer");
+  app.add_option("--iters", options.iters, "measured operations a size")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "operations before them")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_flag("--check", options.check, "compare a result with what it must be");
+  app.add_flag("--json", options.json, "print one object a line");
+}
+
+void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& socket) {
+  options.algo = tool.algorithms.front();
+  options.codec = tool.codecs.front();
+  options.buffers = tool.buffers.front();
+  app.add_option("--algo", options.algo, "the algorithm")
+      ->check(CLI::IsMember(tool.algorithms))
+      ->capture_default_str();
+  app.add_option("--codec", options.codec, "the format of sparse sends")
+      ->check(CLI::IsMember(tool.codecs))
+      ->capture_default_str();
+  app.add_option("--buffers", options.buffers, "where the ranks' buffers come from")
+      ->check(CLI::IsMember(tool.buffers))
+      ->capture_default_str();
+  if (!tool.uses_daemon) return;
+  CLI::Option* folder = app.add_option("--runtime-dir", options.runtime_dir,
+                                       "folder of the sockets of a running daemon");
+  app.add_option("--socket", socket, "a running daemon's session socket")->excludes(folder);
+  app.add_option("--spccld", options.daemon_binary,
+                 "the daemon to start privately when none is named (default: beside this program)");
+  app.add_option("--daemon-arg", options.daemon_arguments,
+                 "an argument for the private daemon, such as --channels=2; may be repeated");
+}
+
+}  // namespace
+
+ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  Options& options = parsed.options;
+  std::string sizes = "16M", socket;
+  CLI::App app(tool.summary, tool.name);
+  AddWork(app, options, sizes);
+  AddTool(app, tool, options, socket);
+  const auto refuse = [&](const std::string& why) {
+    parsed.text = absl::StrCat(tool.name, ": ", why, "\nTry ", tool.name, " --help.\n");
+    parsed.exit_code = 1;
+    return parsed;
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+  const absl::StatusOr<std::vector<uint64_t>> bytes = ParseSizes(sizes);
+  if (!bytes.ok()) return refuse(absl::StrCat("--sizes: ", bytes.status().message()));
+  for (const uint64_t size : *bytes) {
+    const absl::StatusOr<Problem> problem =
+        MakeProblem(options.op, options.dtype, options.redop, options.ranks, size);
+    if (!problem.ok()) return refuse(absl::StrCat("--sizes: ", problem.status().message()));
+    options.problems.push_back(*problem);
+  }
+  if (!socket.empty()) {
+    options.runtime_dir = std::filesystem::absolute(socket).parent_path().string();
+  }
+  parsed.go_on = true;
+  return parsed;
+}
+
+}  // namespace spccl::bench

@@ -1,0 +1,54 @@
+// The command line that spccl-perf, mpi-perf and gloo-perf have in common.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/perf/problem.h"
+
+namespace spccl::bench {
+
+struct Options {
+  OpKind op = OpKind::kAllReduce;
+  DType dtype = DType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  uint32_t ranks = 2;
+  double sparsity = 0;
+  uint64_t seed = 1;
+  std::string algo = "auto";
+  std::string codec = "auto";
+  std::string buffers = "alloc";
+  bool in_place = false;
+  int iters = 20;
+  int warmup = 5;
+  bool check = false;
+  bool json = false;
+  std::string runtime_dir;    // of a running daemon; empty: a private one
+  std::string daemon_binary;  // of the private one; empty: beside this program
+  std::vector<std::string> daemon_arguments;
+  std::vector<Problem> problems;  // one a size
+};
+
+// What differs between the tools.
+struct Tool {
+  std::string name;
+  std::string summary;
+  std::vector<std::string> algorithms;  // what --algo takes; the first is the default
+  std::vector<std::string> codecs;
+  std::vector<std::string> buffers;
+  bool uses_daemon = false;
+};
+
+// What the caller shall do with its command line: go on with `options`, or print `text` and leave
+// with `exit_code` (0 after --help, 1 after a mistake).
+struct ParsedOptions {
+  bool go_on = false;
+  Options options;
+  int exit_code = 0;
+  std::string text;
+};
+ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv);
+
+}  // namespace spccl::bench

@@ -1,0 +1,96 @@
+#include "bench/perf/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace spccl::bench {
+namespace {
+
+std::string Frames(const Measurement& measured) {
+  if (measured.dense_bytes == 0) return absl::StrFormat("%9s  -", "-");
+  std::string sends;
+  for (int i = 0; i < kFormatCount; ++i) {
+    if (measured.sends_by_format[i] == 0) continue;
+    absl::StrAppend(&sends, sends.empty() ? "" : " ", std::string(NameOf(static_cast<Format>(i))),
+                    ":", measured.sends_by_format[i]);
+  }
+  return absl::StrFormat("%9.4f  %s", measured.wire_bytes / measured.dense_bytes, sends);
+}
+
+}  // namespace
+
+Summary Summarize(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  const double p50 = values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return {.min = values.front(), .p50 = p50, .mean = sum / static_cast<double>(values.size())};
+}
+
+std::string TableHead(std::string_view tool, const Options& options) {
+  return absl::StrCat(
+      "# ", std::string(tool), ": ", std::string(NameOf(options.op)), " of ",
+      std::string(NameOf(options.dtype)),
+      Reduces(options.op) ? absl::StrCat(", ", std::string(NameOf(options.redop))) : "", ", ",
+      options.ranks, " ranks, sparsity ", options.sparsity, ", seed ", options.seed, ", algo ",
+      options.algo, ", codec ", options.codec, ", buffers ", options.buffers,
+      options.in_place ? ", in place" : "", ", ", options.iters, " iterations after ",
+      options.warmup, "\n",
+      absl::StrFormat("#%12s %10s %10s %10s %9s %9s %7s %9s  %s\n", "bytes", "min us", "p50 us",
+                      "mean us", "algbw GB/s", "busbw GB/s", "wrong", "wire/dense",
+                      "sends by format"));
+}
+
+std::string TableRow(const Problem& problem, const Options& options, const Measurement& measured) {
+  const Summary time = Summarize(measured.times_us);
+  const double algbw = AlgorithmBandwidth(problem.bytes, time.p50);
+  return absl::StrFormat("%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s\n", problem.bytes,
+                         time.min, time.p50, time.mean, algbw,
+                         algbw * BusFactor(problem.op.kind, problem.ranks),
+                         options.check ? absl::StrCat(measured.wrong) : "-", Frames(measured));
+}
+
+std::string JsonLine(std::string_view tool, const Problem& problem, const Options& options,
+                     const Measurement& measured) {
+  const Summary time = Summarize(measured.times_us);
+  const double algbw = AlgorithmBandwidth(problem.bytes, time.p50);
+  nlohmann::ordered_json line = {
+      {"tool", tool},
+      {"op", NameOf(problem.op.kind)},
+      {"dtype", NameOf(problem.op.dtype)},
+      {"redop", NameOf(problem.op.redop)},
+      {"algo", options.algo},
+      {"codec", options.codec},
+      {"ranks", problem.ranks},
+      {"nodes", 1},
+      {"bytes", problem.bytes},
+      {"sparsity", options.sparsity},
+      {"seed", options.seed},
+      {"buffers", options.buffers},
+      {"in_place", options.in_place},
+      {"iters", options.iters},
+      {"time_us_min", time.min},
+      {"time_us_p50", time.p50},
+      {"time_us_mean", time.mean},
+      {"algbw_gbps", algbw},
+      {"busbw_gbps", algbw * BusFactor(problem.op.kind, problem.ranks)},
+      {"wire_bytes", measured.wire_bytes},
+      {"dense_bytes", measured.dense_bytes},
+  };
+  for (int i = 0; i < kFormatCount; ++i) {
+    line["sends"][std::string(NameOf(static_cast<Format>(i)))] = measured.sends_by_format[i];
+  }
+  if (options.check) {
+    line["wrong"] = measured.wrong;
+  } else {
+    line["wrong"] = nullptr;
+  }
+  return line.dump() + "\n";
+}
+
+}  // namespace spccl::bench

@@ -1,0 +1,31 @@
+// How a measurement is written: a table for people, one JSON object a line for programs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/perf/measure.h"
+
+namespace spccl::bench {
+
+struct Summary {
+  double min = 0;
+  double p50 = 0;  // of an even number of values: the mean of the middle two
+  double mean = 0;
+};
+Summary Summarize(std::vector<double> values);  // of at least one value
+
+// Lines before a table: the run's settings, then the columns' names.
+std::string TableHead(std::string_view tool, const Options& options);
+// One line a size.
+std::string TableRow(const Problem& problem, const Options& options, const Measurement& measured);
+
+// Keys: tool, op, dtype, redop, algo, codec, ranks, nodes, bytes, sparsity, seed, buffers,
+// in_place, iters, time_us_min, time_us_p50, time_us_mean, algbw_gbps, busbw_gbps (10^9 bytes per
+// second, of time_us_p50), wire_bytes, dense_bytes (per operation, of all ranks; both 0 when
+// nothing went as frames), sends (per operation, by format), wrong (null without --check).
+std::string JsonLine(std::string_view tool, const Problem& problem, const Options& options,
+                     const Measurement& measured);
+
+}  // namespace spccl::bench

@@ -1,0 +1,41 @@
+#include "bench/perf/run.h"
+
+#include <cstdio>
+
+#include "base/status.h"
+#include "bench/perf/report.h"
+
+namespace spccl::bench {
+namespace {
+
+void Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& backend,
+                                 const Options& options) {
+  const bool prints = team.rank() == 0;
+  if (prints && !options.json) Print(TableHead(tool, options));
+  bool right = true;
+  for (const Problem& problem : options.problems) {
+    SPCCL_ASSIGN_OR_RETURN(const Measurement measured, Measure(team, backend, problem, options));
+    right = right && measured.wrong == 0;
+    if (!prints) continue;
+    Print(options.json ? JsonLine(tool, problem, options, measured)
+                       : TableRow(problem, options, measured));
+  }
+  SPCCL_RETURN_IF_ERROR(team.Barrier());  // before anyone leaves
+  return right;
+}
+
+int RunTool(const Tool& tool, int argc, const char* const* argv, int (*run)(const Options&)) {
+  const ParsedOptions parsed = ParseOptions(tool, argc, argv);
+  if (parsed.go_on) return run(parsed.options);
+  std::fputs(parsed.text.c_str(), parsed.exit_code == 0 ? stdout : stderr);
+  return parsed.exit_code;
+}
+
+}  // namespace spccl::bench

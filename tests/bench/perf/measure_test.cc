@@ -1,0 +1,98 @@
+#include "bench/perf/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace spccl::bench {
+namespace {
+
+// A team of one.
+class Alone : public Team {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
+  absl::Status Barrier() override { return absl::OkStatus(); }
+  absl::Status MaxOverRanks(std::span<double>) override { return absl::OkStatus(); }
+  absl::Status SumOverRanks(std::span<double>) override { return absl::OkStatus(); }
+};
+
+// With one rank every collective copies; this one may also get an element wrong, or spoil its
+// input.
+class Copy : public Backend {
+ public:
+  Copy(bool faulty, bool in_place) : faulty_(faulty), in_place_(in_place) {}
+  absl::Status Open(const Problem& problem) override {
+    send_.assign(problem.op.count, 0);
+    recv_.assign(problem.op.count, 0);
+    return absl::OkStatus();
+  }
+  void* send() override { return send_.data(); }
+  void* recv() override { return in_place_ ? send_.data() : recv_.data(); }
+  bool overwrites_input() const override { return in_place_; }
+  absl::Status Run() override {
+    ++runs;
+    nonzero_seen += send_[3] != 0;
+    if (in_place_) {
+      if (runs <= 4) std::fill(send_.begin(), send_.end(), 0.0f);  // not the one that is checked
+    } else {
+      recv_ = send_;
+    }
+    if (faulty_) static_cast<float*>(recv())[3] += 1;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Traffic> ReadTraffic() override {
+    Traffic traffic;
+    traffic.wire_bytes = 10 * runs;
+    traffic.dense_bytes = 40 * runs;
+    traffic.sends_by_format[1] = 2 * runs;
+    return traffic;
+  }
+  int runs = 0;
+  int nonzero_seen = 0;
+
+ private:
+  const bool faulty_, in_place_;
+  std::vector<float> send_, recv_;
+};
+
+Options Four() {
+  Options options;
+  options.ranks = 1;
+  options.iters = 3;
+  options.warmup = 1;
+  options.check = true;
+  return options;
+}
+
+const Problem kProblem =
+    MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 1, 4000).value();
+
+TEST(Measure, CountsRunsAndTrafficOfTheMeasuredOnesOnly) {
+  Alone team;
+  Copy backend(/*faulty=*/false, /*in_place=*/false);
+  const auto measured = Measure(team, backend, kProblem, Four());
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_EQ(backend.runs, 5);  // warmup, three, and the one that is checked
+  EXPECT_EQ(measured->times_us.size(), 3u);
+  EXPECT_EQ(measured->wrong, 0u);
+  EXPECT_EQ(measured->wire_bytes, 10);
+  EXPECT_EQ(measured->dense_bytes, 40);
+  EXPECT_EQ(measured->sends_by_format[1], 2);
+}
+
+TEST(Measure, FindsAWrongElement) {
+  Alone team;
+  Copy backend(/*faulty=*/true, /*in_place=*/false);
+  EXPECT_EQ(Measure(team, backend, kProblem, Four())->wrong, 1u);
+}
+
+TEST(Measure, RestoresAnInputThatTheOperationOverwrites) {
+  Alone team;
+  Copy backend(/*faulty=*/false, /*in_place=*/true);
+  EXPECT_EQ(Measure(team, backend, kProblem, Four())->wrong, 0u);
+  EXPECT_EQ(backend.nonzero_seen, 5);
+}
+
+}  // namespace
+}  // namespace spccl::bench

@@ -1,0 +1,106 @@
+#include "bench/perf/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace spccl::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+ParsedOptions Parse(std::vector<const char*> arguments) {
+  const Tool tool = {.name = "a-perf",
+                     .summary = "Measures.",
+                     .algorithms = {"auto", "local", "ring"},
+                     .codecs = {"auto", "dense", "pici", "coo"},
+                     .buffers = {"alloc", "malloc", "register"},
+                     .uses_daemon = true};
+  arguments.insert(arguments.begin(), "a-perf");
+  return ParseOptions(tool, static_cast<int>(arguments.size()), arguments.data());
+}
+
+TEST(ParseOptions, ReadsTheWholeLine) {
+  const ParsedOptions parsed = Parse({"--op",        "reduce_scatter",
+                                      "--ranks",     "4",
+                                      "--sizes",     "16M,64M",
+                                      "--dtype",     "bfloat16",
+                                      "--redop",     "max",
+                                      "--sparsity",  "0.99",
+                                      "--algo",      "ring",
+                                      "--codec",     "coo",
+                                      "--iters",     "7",
+                                      "--warmup",    "0",
+                                      "--check",     "--json",
+                                      "--seed",      "9",
+                                      "--buffers",   "register",
+                                      "--in-place",  "--daemon-arg",
+                                      "--channels=2"});
+  ASSERT_TRUE(parsed.go_on) << parsed.text;
+  const Options& options = parsed.options;
+  EXPECT_EQ(options.op, OpKind::kReduceScatter);
+  EXPECT_EQ(options.dtype, DType::kBfloat16);
+  EXPECT_EQ(options.redop, RedOp::kMax);
+  EXPECT_EQ(options.ranks, 4u);
+  EXPECT_EQ(options.sparsity, 0.99);
+  EXPECT_EQ(options.algo, "ring");
+  EXPECT_EQ(options.codec, "coo");
+  EXPECT_EQ(options.iters, 7);
+  EXPECT_EQ(options.warmup, 0);
+  EXPECT_EQ(options.seed, 9u);
+  EXPECT_EQ(options.buffers, "register");
+  EXPECT_TRUE(options.check && options.json && options.in_place);
+  EXPECT_EQ(options.daemon_arguments, std::vector<std::string>{"--channels=2"});
+  ASSERT_EQ(options.problems.size(), 2u);
+  EXPECT_EQ(options.problems[1].bytes, 64u << 20);
+  EXPECT_EQ(options.problems[1].op.count, (64u << 20) / 2 / 4);
+}
+
+TEST(ParseOptions, HasDefaults) {
+  const ParsedOptions parsed = Parse({});
+  ASSERT_TRUE(parsed.go_on);
+  EXPECT_EQ(parsed.options.op, OpKind::kAllReduce);
+  EXPECT_EQ(parsed.options.buffers, "alloc");
+  EXPECT_EQ(parsed.options.problems.size(), 1u);
+}
+
+TEST(ParseOptions, TakesARunningDaemonByFolderOrSocket) {
+  EXPECT_EQ(Parse({"--runtime-dir", "/run/x"}).options.runtime_dir, "/run/x");
+  EXPECT_EQ(Parse({"--socket", "/run/x/session.sock"}).options.runtime_dir, "/run/x");
+  EXPECT_EQ(Parse({"--socket", "/run/x/s", "--runtime-dir", "/run/x"}).exit_code, 1);
+}
+
+TEST(ParseOptions, RefusesMistakesWithOneAndSaysWhich) {
+  const std::vector<std::pair<std::vector<const char*>, const char*>> mistakes = {
+      {{"--op", "all_to_all"}, "--op"},
+      {{"--dtype", "float8"}, "--dtype"},
+      {{"--redop", "mean"}, "--redop"},
+      {{"--ranks", "0"}, "--ranks"},
+      {{"--ranks", "65"}, "--ranks"},
+      {{"--ranks", "two"}, "--ranks"},
+      {{"--sizes", "16Q"}, "--sizes"},
+      {{"--sizes", "1"}, "--sizes"},
+      {{"--sparsity", "1.5"}, "--sparsity"},
+      {{"--algo", "tree"}, "--algo"},
+      {{"--codec", "zip"}, "--codec"},
+      {{"--iters", "0"}, "--iters"},
+      {{"--buffers", "gpu"}, "--buffers"},
+      {{"--frobnicate"}, "--frobnicate"},
+      {{"extra"}, "extra"},
+  };
+  for (const auto& [arguments, name] : mistakes) {
+    const ParsedOptions parsed = Parse(arguments);
+    EXPECT_FALSE(parsed.go_on) << name;
+    EXPECT_EQ(parsed.exit_code, 1) << name;
+    EXPECT_THAT(parsed.text, HasSubstr(name));
+  }
+}
+
+TEST(ParseOptions, HelpsWithZero) {
+  const ParsedOptions parsed = Parse({"--help"});
+  EXPECT_FALSE(parsed.go_on);
+  EXPECT_EQ(parsed.exit_code, 0);
+  EXPECT_THAT(parsed.text, HasSubstr("--sparsity"));
+}
+
+}  // namespace
+}  // namespace spccl::bench

@@ -1,0 +1,82 @@
+#include "bench/perf/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace spccl::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Summarize, TakesTheMiddle) {
+  const Summary odd = Summarize({5, 1, 3});
+  EXPECT_EQ(odd.min, 1);
+  EXPECT_EQ(odd.p50, 3);
+  EXPECT_EQ(odd.mean, 3);
+  EXPECT_EQ(Summarize({4, 1, 2, 9}).p50, 3);
+  EXPECT_EQ(Summarize({8}).p50, 8);
+}
+
+Measurement Example() {
+  Measurement measured;
+  measured.times_us = {2000, 1000, 3000};
+  measured.wrong = 3;
+  measured.wire_bytes = 100;
+  measured.dense_bytes = 400;
+  measured.sends_by_format[static_cast<int>(Format::kPici)] = 6;
+  return measured;
+}
+
+TEST(JsonLine, HasEveryKeyThatScriptsRead) {
+  Options options;
+  options.check = true;
+  options.algo = "ring";
+  options.sparsity = 0.9;
+  const Problem problem =
+      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
+  const std::string text = JsonLine("spccl-perf", problem, options, Example());
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_EQ(text.find('\n'), text.size() - 1);
+  const auto line = nlohmann::json::parse(text);
+  EXPECT_EQ(line.at("op"), "all_reduce");
+  EXPECT_EQ(line.at("dtype"), "float32");
+  EXPECT_EQ(line.at("redop"), "sum");
+  EXPECT_EQ(line.at("algo"), "ring");
+  EXPECT_EQ(line.at("codec"), "auto");
+  EXPECT_EQ(line.at("ranks"), 4);
+  EXPECT_EQ(line.at("nodes"), 1);
+  EXPECT_EQ(line.at("bytes"), 1'000'000);
+  EXPECT_EQ(line.at("sparsity"), 0.9);
+  EXPECT_EQ(line.at("time_us_min"), 1000);
+  EXPECT_EQ(line.at("time_us_p50"), 2000);
+  EXPECT_EQ(line.at("time_us_mean"), 2000);
+  EXPECT_DOUBLE_EQ(line.at("algbw_gbps"), 0.5);
+  EXPECT_DOUBLE_EQ(line.at("busbw_gbps"), 0.75);
+  EXPECT_EQ(line.at("wire_bytes"), 100);
+  EXPECT_EQ(line.at("dense_bytes"), 400);
+  EXPECT_EQ(line.at("sends").at("pici"), 6);
+  EXPECT_EQ(line.at("wrong"), 3);
+}
+
+TEST(JsonLine, SaysNothingOfWhatWasNotChecked) {
+  const Problem problem =
+      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 64).value();
+  const auto line = nlohmann::json::parse(JsonLine("spccl-perf", problem, Options(), Example()));
+  EXPECT_TRUE(line.at("wrong").is_null());
+}
+
+TEST(TableRow, ShowsRatioAndFormats) {
+  Options options;
+  options.check = true;
+  const Problem problem =
+      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
+  const std::string row = TableRow(problem, options, Example());
+  EXPECT_THAT(row, HasSubstr("0.2500"));
+  EXPECT_THAT(row, HasSubstr("pici:6"));
+  EXPECT_THAT(row, HasSubstr("2000.00"));
+}
+
+}  // namespace
+}  // namespace spccl::bench
