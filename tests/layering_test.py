@@ -28,8 +28,9 @@ MAY_INCLUDE = {
     "daemon": ["base", "proto", "proto/shm", "kernels", "collective", "collective/plan",
                "collective/policy"],
     "ctl": ["base", "proto", "kernels"],
-    "bench": ["api", "base", "proto", "proto/shm", "kernels"],
-    "examples": ["api"],
+    "bench/support": ["base", "proto/shm"],
+    "bench": ["api", "base", "proto", "proto/shm", "kernels", "bench/support"],
+    "examples": ["api", "bench/support"],
 }
 # Files that belong to another unit than their folder says.
 UNIT_OF_PREFIX = {"client/include/spccl/": "api"}

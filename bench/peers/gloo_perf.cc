@@ -103,7 +103,7 @@ class GlooBackend : public Backend {
 
  private:
   bool works_in_place() const {
-    return problem_.op.kind == OpKind::kReduceScatter || options_.algo == "halving_doubling" ||
+    return problem_.op.kind == Collective::kReduceScatter || options_.algo == "halving_doubling" ||
            options_.algo == "ring_chunked" || options_.in_place;
   }
 
@@ -111,7 +111,7 @@ class GlooBackend : public Backend {
     const std::vector<T*> buffers = {static_cast<T*>(send_.get())};
     const int count = static_cast<int>(SendElements(problem_.op, problem_.ranks));
     const auto* reduction = FirstReductionOf<T>(problem_.op.redop);
-    if (problem_.op.kind == OpKind::kReduceScatter) {
+    if (problem_.op.kind == Collective::kReduceScatter) {
       const std::vector<int> shares(problem_.ranks, static_cast<int>(problem_.op.count));
       first_ = std::make_unique<gloo::ReduceScatterHalvingDoubling<T>>(context_, buffers, count,
                                                                        shares, reduction);
@@ -126,8 +126,8 @@ class GlooBackend : public Backend {
   void RunSecondGeneration() {
     T* const in = static_cast<T*>(send());
     T* const out = static_cast<T*>(recv());
-    const OpDesc& op = problem_.op;
-    if (op.kind == OpKind::kAllReduce) {
+    const Operation& op = problem_.op;
+    if (op.kind == Collective::kAllReduce) {
       gloo::AllreduceOptions run(context_);
       if (in != out) run.setInput(in, op.count);
       run.setOutput(out, op.count);
@@ -135,7 +135,7 @@ class GlooBackend : public Backend {
       run.setAlgorithm(options_.algo == "bcube" ? gloo::AllreduceOptions::Algorithm::BCUBE
                                                 : gloo::AllreduceOptions::Algorithm::RING);
       gloo::allreduce(run);
-    } else if (op.kind == OpKind::kAllGather) {
+    } else if (op.kind == Collective::kAllGather) {
       gloo::AllgatherOptions run(context_);
       run.setInput(in, op.count);
       run.setOutput(out, op.count * problem_.ranks);
@@ -178,10 +178,10 @@ std::unique_ptr<Backend> MakeBackend(std::shared_ptr<gloo::Context> context,
 std::string Unsupported(const Options& options) {
   if (MakeBackend(nullptr, options) == nullptr) return "gloo has no such dtype";
   if (options.redop == RedOp::kAvg) return "gloo has no average";
-  if (options.op != OpKind::kAllReduce && options.algo != "auto") {
+  if (options.op != Collective::kAllReduce && options.algo != "auto") {
     return "--algo is for all_reduce only";
   }
-  if (options.in_place && options.op == OpKind::kAllGather) {
+  if (options.in_place && options.op == Collective::kAllGather) {
     return "gloo's all_gather does not work in place";
   }
   return "";

@@ -108,7 +108,7 @@ class MpiBackend : public Backend {
     return absl::OkStatus();
   }
   void* send() override { return send_.get(); }
-  void* recv() override { return op_.kind == OpKind::kBroadcast ? send_.get() : recv_.get(); }
+  void* recv() override { return op_.kind == Collective::kBroadcast ? send_.get() : recv_.get(); }
   bool overwrites_input() const override { return false; }
 
   absl::Status Run() override {
@@ -118,19 +118,19 @@ class MpiBackend : public Backend {
     void* const in = send_.get();
     void* const out = recv_.get();
     switch (op_.kind) {
-      case OpKind::kAllReduce:
+      case Collective::kAllReduce:
         return ToStatus(MPI_Allreduce(in, out, count, type, reduction, MPI_COMM_WORLD),
                         "MPI_Allreduce");
-      case OpKind::kReduceScatter:
+      case Collective::kReduceScatter:
         return ToStatus(
             options_.algo == "reduce_scatter"
                 ? MPI_Reduce_scatter(in, out, shares_.data(), type, reduction, MPI_COMM_WORLD)
                 : MPI_Reduce_scatter_block(in, out, count, type, reduction, MPI_COMM_WORLD),
             "reduce-scatter");
-      case OpKind::kAllGather:
+      case Collective::kAllGather:
         return ToStatus(MPI_Allgather(in, count, type, out, count, type, MPI_COMM_WORLD),
                         "MPI_Allgather");
-      case OpKind::kBroadcast:
+      case Collective::kBroadcast:
         return ToStatus(MPI_Bcast(in, count, type, static_cast<int>(op_.root), MPI_COMM_WORLD),
                         "MPI_Bcast");
     }
@@ -139,7 +139,7 @@ class MpiBackend : public Backend {
 
  private:
   const Options& options_;
-  OpDesc op_;
+  Operation op_;
   std::unique_ptr<void, Free> send_, recv_;
   std::vector<int> shares_;
 };
@@ -164,10 +164,10 @@ std::string Unsupported(const Options& options) {
   if (TypeOf(options.dtype) == MPI_DATATYPE_NULL) return "MPI has no such dtype";
   if (options.redop == RedOp::kAvg) return "MPI has no average";
   if (options.in_place) return "--in-place is not supported";
-  if (!TunedAllReduce(options.algo).empty() && options.op != OpKind::kAllReduce) {
+  if (!TunedAllReduce(options.algo).empty() && options.op != Collective::kAllReduce) {
     return "that algorithm is for all_reduce only";
   }
-  if (options.algo.rfind("reduce_scatter", 0) == 0 && options.op != OpKind::kReduceScatter) {
+  if (options.algo.rfind("reduce_scatter", 0) == 0 && options.op != Collective::kReduceScatter) {
     return "that algorithm is for reduce_scatter only";
   }
   return "";

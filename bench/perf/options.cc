@@ -34,7 +34,7 @@ void AddChoice(CLI::App& app, const std::string& flag, Enum& target, int count,
 }
 
 void AddWork(CLI::App& app, Options& options, std::string& sizes) {
-  AddChoice(app, "--op", options.op, kOpKindCount, "the collective (default all_reduce)");
+  AddChoice(app, "--op", options.op, kCollectiveCount, "the collective (default all_reduce)");
   app.add_option("--ranks", options.ranks, "processes that take part")
       ->check(CLI::Range(1u, kMaxRanks))
       ->capture_default_str();

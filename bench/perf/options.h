@@ -11,7 +11,7 @@
 namespace spccl::bench {
 
 struct Options {
-  OpKind op = OpKind::kAllReduce;
+  Collective op = Collective::kAllReduce;
   DType dtype = DType::kFloat32;
   RedOp redop = RedOp::kSum;
   uint32_t ranks = 2;

@@ -168,16 +168,16 @@ void Pattern::Fill(uint32_t rank, void* send) const {
 
 template <typename T>
 uint64_t Pattern::CountWrongAs(uint32_t rank, const T* recv) const {
-  const OpDesc& op = problem_.op;
+  const Operation& op = problem_.op;
   const uint64_t elements = RecvElements(op, problem_.ranks);
   const bool averages = Reduces(op.kind) && op.redop == RedOp::kAvg;
-  const uint64_t shift = op.kind == OpKind::kReduceScatter ? rank * op.count : 0;
+  const uint64_t shift = op.kind == Collective::kReduceScatter ? rank * op.count : 0;
   uint64_t wrong = 0;
   for (uint64_t i = 0; i < elements; ++i) {
     int64_t expected;
-    if (op.kind == OpKind::kAllGather) {
+    if (op.kind == Collective::kAllGather) {
       expected = ValueAt(static_cast<uint32_t>(i / op.count), i % op.count);
-    } else if (op.kind == OpKind::kBroadcast) {
+    } else if (op.kind == Collective::kBroadcast) {
       expected = ValueAt(op.root, i);
     } else {
       expected = ReducedAt(i + shift);

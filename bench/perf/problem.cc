@@ -45,9 +45,10 @@ absl::StatusOr<std::vector<uint64_t>> ParseSizes(std::string_view text) {
   return sizes;
 }
 
-absl::StatusOr<Problem> MakeProblem(OpKind kind, DType dtype, RedOp redop, uint32_t ranks,
+absl::StatusOr<Problem> MakeProblem(Collective kind, DType dtype, RedOp redop, uint32_t ranks,
                                     uint64_t bytes) {
-  const uint64_t shares = kind == OpKind::kAllGather || kind == OpKind::kReduceScatter ? ranks : 1;
+  const uint64_t shares =
+      kind == Collective::kAllGather || kind == Collective::kReduceScatter ? ranks : 1;
   const uint64_t count = bytes / SizeOf(dtype) / shares;
   if (count == 0) {
     return absl::InvalidArgumentError(absl::StrCat("size ", bytes, " is less than one element of ",
@@ -63,15 +64,15 @@ double AlgorithmBandwidth(uint64_t bytes, double time_us) {
   return time_us > 0 ? static_cast<double>(bytes) / time_us / 1e3 : 0;
 }
 
-double BusFactor(OpKind kind, uint32_t ranks) {
+double BusFactor(Collective kind, uint32_t ranks) {
   const double share = static_cast<double>(ranks - 1) / ranks;
   switch (kind) {
-    case OpKind::kAllReduce:
+    case Collective::kAllReduce:
       return 2 * share;
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
       return share;
-    case OpKind::kBroadcast:
+    case Collective::kBroadcast:
       return 1;
   }
   return 1;
@@ -80,9 +81,9 @@ double BusFactor(OpKind kind, uint32_t ranks) {
 InPlaceOffsets InPlace(const Problem& problem, uint32_t rank) {
   const uint64_t share = problem.op.count * SizeOf(problem.op.dtype) * rank;
   switch (problem.op.kind) {
-    case OpKind::kAllGather:
+    case Collective::kAllGather:
       return {.send = share, .recv = 0};
-    case OpKind::kReduceScatter:
+    case Collective::kReduceScatter:
       return {.send = 0, .recv = share};
     default:
       return {};

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "collective/op.h"
+#include "kernels/dtype.h"
+#include "kernels/redop.h"
 
 namespace spccl::bench {
 
@@ -15,8 +16,39 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text);
 // The same for a list with commas between.
 absl::StatusOr<std::vector<uint64_t>> ParseSizes(std::string_view text);
 
+enum class Collective : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast };
+inline constexpr int kCollectiveCount = 4;
+
+constexpr std::string_view NameOf(Collective kind) {
+  constexpr std::string_view kNames[kCollectiveCount] = {"all_gather", "reduce_scatter",
+                                                         "all_reduce", "broadcast"};
+  return kNames[static_cast<int>(kind)];
+}
+
+constexpr bool Reduces(Collective kind) {
+  return kind == Collective::kReduceScatter || kind == Collective::kAllReduce;
+}
+
+// The arguments of one call, as in NCCL's signatures: count is what a rank contributes to an
+// all-gather, its share of a reduce-scatter's result, else the whole buffer's elements.
+struct Operation {
+  Collective kind = Collective::kAllReduce;
+  DType dtype = DType::kFloat32;
+  RedOp redop = RedOp::kSum;  // unused where nothing is reduced
+  uint32_t root = 0;          // broadcast only
+  uint64_t count = 0;
+};
+
+// Elements of a rank's send and receive buffer.
+constexpr uint64_t SendElements(const Operation& op, uint32_t ranks) {
+  return op.kind == Collective::kReduceScatter ? op.count * ranks : op.count;
+}
+constexpr uint64_t RecvElements(const Operation& op, uint32_t ranks) {
+  return op.kind == Collective::kAllGather ? op.count * ranks : op.count;
+}
+
 struct Problem {
-  OpDesc op;
+  Operation op;
   uint32_t ranks = 0;
   // nccl-tests' size: the whole output of an all-gather, the whole input of a reduce-scatter, the
   // buffer of the other two. A multiple of the elements' size, and where it is shared out among the
@@ -28,14 +60,14 @@ struct Problem {
 };
 
 // `bytes` is rounded down to what divides; an error when nothing is left.
-absl::StatusOr<Problem> MakeProblem(OpKind kind, DType dtype, RedOp redop, uint32_t ranks,
+absl::StatusOr<Problem> MakeProblem(Collective kind, DType dtype, RedOp redop, uint32_t ranks,
                                     uint64_t bytes);
 
 // Bandwidths in 10^9 bytes per second. The algorithm's is size over time; the bus's corrects it by
 // what each link must carry at least (nccl-tests, doc/PERFORMANCE.md): 2(n-1)/n for an all-reduce,
 // (n-1)/n for an all-gather or a reduce-scatter, 1 for a broadcast.
 double AlgorithmBandwidth(uint64_t bytes, double time_us);
-double BusFactor(OpKind kind, uint32_t ranks);
+double BusFactor(Collective kind, uint32_t ranks);
 
 // Where a rank's two buffers lie when it works in place, in bytes from the start of one buffer of
 // max(send_bytes, recv_bytes): an all-gather sends from its own part of the output, a

@@ -66,7 +66,7 @@ Options Four() {
 }
 
 const Problem kProblem =
-    MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 1, 4000).value();
+    MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 1, 4000).value();
 
 TEST(Measure, CountsRunsAndTrafficOfTheMeasuredOnesOnly) {
   Alone team;

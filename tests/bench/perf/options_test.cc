@@ -37,7 +37,7 @@ TEST(ParseOptions, ReadsTheWholeLine) {
                                       "--channels=2"});
   ASSERT_TRUE(parsed.go_on) << parsed.text;
   const Options& options = parsed.options;
-  EXPECT_EQ(options.op, OpKind::kReduceScatter);
+  EXPECT_EQ(options.op, Collective::kReduceScatter);
   EXPECT_EQ(options.dtype, DType::kBfloat16);
   EXPECT_EQ(options.redop, RedOp::kMax);
   EXPECT_EQ(options.ranks, 4u);
@@ -58,7 +58,7 @@ TEST(ParseOptions, ReadsTheWholeLine) {
 TEST(ParseOptions, HasDefaults) {
   const ParsedOptions parsed = Parse({});
   ASSERT_TRUE(parsed.go_on);
-  EXPECT_EQ(parsed.options.op, OpKind::kAllReduce);
+  EXPECT_EQ(parsed.options.op, Collective::kAllReduce);
   EXPECT_EQ(parsed.options.buffers, "alloc");
   EXPECT_EQ(parsed.options.problems.size(), 1u);
 }

@@ -43,7 +43,7 @@ void CheckReduction(DType dtype) {
     for (const uint32_t ranks : {1u, 2u, 3u, 4u}) {
       const auto redop = static_cast<RedOp>(code);
       const Problem problem =
-          MakeProblem(OpKind::kAllReduce, dtype, redop, ranks, 1000 * sizeof(T)).value();
+          MakeProblem(Collective::kAllReduce, dtype, redop, ranks, 1000 * sizeof(T)).value();
       const auto inputs = Inputs<T>(problem, 0.4);
       std::vector<T> result(problem.op.count);
       for (uint64_t i = 0; i < result.size(); ++i) result[i] = Reduce(redop, inputs, i);
@@ -71,7 +71,7 @@ TEST(Pattern, AgreesWithAPlainReduction) {
 // bfloat16 is the upper half of a float32.
 TEST(Pattern, ReadsAndWritesBfloat16) {
   const Problem narrow =
-      MakeProblem(OpKind::kAllReduce, DType::kBfloat16, RedOp::kSum, 4, 2000).value();
+      MakeProblem(Collective::kAllReduce, DType::kBfloat16, RedOp::kSum, 4, 2000).value();
   const auto inputs = Inputs<uint16_t>(narrow, 0.3);
   std::vector<uint16_t> result(narrow.op.count);
   for (uint64_t i = 0; i < result.size(); ++i) {
@@ -94,7 +94,7 @@ TEST(Pattern, ReadsAndWritesBfloat16) {
 
 TEST(Pattern, KnowsFloat16) {
   const Problem problem =
-      MakeProblem(OpKind::kBroadcast, DType::kFloat16, RedOp::kSum, 2, 2000).value();
+      MakeProblem(Collective::kBroadcast, DType::kFloat16, RedOp::kSum, 2, 2000).value();
   const auto inputs = Inputs<uint16_t>(problem, 0.3);
   for (const uint16_t bits : inputs[0]) {
     const uint16_t magnitude = bits & 0x7fff;
@@ -110,7 +110,7 @@ TEST(Pattern, KnowsFloat16) {
 
 TEST(Pattern, KnowsWhoseShareIsWhose) {
   const Problem gather =
-      MakeProblem(OpKind::kAllGather, DType::kInt32, RedOp::kSum, 3, 1200).value();
+      MakeProblem(Collective::kAllGather, DType::kInt32, RedOp::kSum, 3, 1200).value();
   std::vector<int32_t> all;
   for (const auto& input : Inputs<int32_t>(gather, 0)) {
     all.insert(all.end(), input.begin(), input.end());
@@ -120,7 +120,7 @@ TEST(Pattern, KnowsWhoseShareIsWhose) {
   EXPECT_LE(Pattern(gather, kSeed, 0).CountWrong(1, all.data()), 2u);
 
   const Problem scatter =
-      MakeProblem(OpKind::kReduceScatter, DType::kInt32, RedOp::kSum, 3, 1200).value();
+      MakeProblem(Collective::kReduceScatter, DType::kInt32, RedOp::kSum, 3, 1200).value();
   const auto inputs = Inputs<int32_t>(scatter, 0);
   std::vector<int32_t> share(100);
   for (int i = 0; i < 100; ++i) share[i] = Reduce(RedOp::kSum, inputs, 200 + i);
@@ -130,7 +130,7 @@ TEST(Pattern, KnowsWhoseShareIsWhose) {
 
 TEST(Pattern, SparsityIsWhatWasAskedForAndIndependentAcrossRanks) {
   const Problem problem =
-      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 4'000'000).value();
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 4'000'000).value();
   for (const double sparsity : {0.0, 0.5, 0.9, 0.99, 1.0}) {
     const auto inputs = Inputs<float>(problem, sparsity);
     uint64_t nonzero = 0, both = 0;

@@ -26,38 +26,38 @@ TEST(ParseSizes, ReadsAList) {
 }
 
 TEST(MakeProblem, CountsAsNcclTestsDo) {
-  const auto make = [](OpKind kind) {
+  const auto make = [](Collective kind) {
     return MakeProblem(kind, DType::kFloat32, RedOp::kSum, 4, 1 << 20).value();
   };
-  const Problem all_reduce = make(OpKind::kAllReduce);
+  const Problem all_reduce = make(Collective::kAllReduce);
   EXPECT_EQ(all_reduce.op.count, 1u << 18);
   EXPECT_EQ(all_reduce.send_bytes(), 1u << 20);
   EXPECT_EQ(all_reduce.recv_bytes(), 1u << 20);
-  const Problem all_gather = make(OpKind::kAllGather);
+  const Problem all_gather = make(Collective::kAllGather);
   EXPECT_EQ(all_gather.op.count, 1u << 16);
   EXPECT_EQ(all_gather.send_bytes(), 1u << 18);
   EXPECT_EQ(all_gather.recv_bytes(), 1u << 20);  // the size is the whole output
-  const Problem reduce_scatter = make(OpKind::kReduceScatter);
+  const Problem reduce_scatter = make(Collective::kReduceScatter);
   EXPECT_EQ(reduce_scatter.send_bytes(), 1u << 20);  // the size is the whole input
   EXPECT_EQ(reduce_scatter.recv_bytes(), 1u << 18);
-  EXPECT_EQ(make(OpKind::kBroadcast).recv_bytes(), 1u << 20);
+  EXPECT_EQ(make(Collective::kBroadcast).recv_bytes(), 1u << 20);
 }
 
 TEST(MakeProblem, RoundsDownToWhatDivides) {
   const Problem problem =
-      MakeProblem(OpKind::kAllGather, DType::kFloat64, RedOp::kSum, 3, 1000).value();
+      MakeProblem(Collective::kAllGather, DType::kFloat64, RedOp::kSum, 3, 1000).value();
   EXPECT_EQ(problem.op.count, 41u);  // 1000 / 3 / 8
   EXPECT_EQ(problem.bytes, 41u * 3 * 8);
-  EXPECT_FALSE(MakeProblem(OpKind::kAllGather, DType::kFloat64, RedOp::kSum, 3, 23).ok());
+  EXPECT_FALSE(MakeProblem(Collective::kAllGather, DType::kFloat64, RedOp::kSum, 3, 23).ok());
 }
 
 TEST(BusFactor, IsNcclTests) {
-  EXPECT_DOUBLE_EQ(BusFactor(OpKind::kAllReduce, 2), 1.0);
-  EXPECT_DOUBLE_EQ(BusFactor(OpKind::kAllReduce, 4), 1.5);
-  EXPECT_DOUBLE_EQ(BusFactor(OpKind::kAllGather, 4), 0.75);
-  EXPECT_DOUBLE_EQ(BusFactor(OpKind::kReduceScatter, 8), 0.875);
-  EXPECT_DOUBLE_EQ(BusFactor(OpKind::kBroadcast, 8), 1.0);
-  EXPECT_DOUBLE_EQ(BusFactor(OpKind::kAllReduce, 1), 0.0);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kAllReduce, 2), 1.0);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kAllReduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kAllGather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kReduceScatter, 8), 0.875);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kBroadcast, 8), 1.0);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kAllReduce, 1), 0.0);
 }
 
 TEST(AlgorithmBandwidth, IsIn1e9BytesPerSecond) {
@@ -66,10 +66,11 @@ TEST(AlgorithmBandwidth, IsIn1e9BytesPerSecond) {
 }
 
 TEST(InPlace, PutsEachRanksPartWhereNcclDoes) {
-  Problem problem = MakeProblem(OpKind::kAllGather, DType::kFloat32, RedOp::kSum, 4, 1600).value();
+  Problem problem =
+      MakeProblem(Collective::kAllGather, DType::kFloat32, RedOp::kSum, 4, 1600).value();
   EXPECT_EQ(InPlace(problem, 3).send, 1200u);
   EXPECT_EQ(InPlace(problem, 3).recv, 0u);
-  problem.op.kind = OpKind::kReduceScatter;
+  problem.op.kind = Collective::kReduceScatter;
   EXPECT_EQ(InPlace(problem, 3).send, 0u);
   EXPECT_EQ(InPlace(problem, 3).recv, 1200u);
 }

@@ -35,7 +35,7 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   options.algo = "ring";
   options.sparsity = 0.9;
   const Problem problem =
-      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
   const std::string text = JsonLine("spccl-perf", problem, options, Example());
   EXPECT_EQ(text.back(), '\n');
   EXPECT_EQ(text.find('\n'), text.size() - 1);
@@ -62,7 +62,7 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
 
 TEST(JsonLine, SaysNothingOfWhatWasNotChecked) {
   const Problem problem =
-      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 64).value();
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 64).value();
   const auto line = nlohmann::json::parse(JsonLine("spccl-perf", problem, Options(), Example()));
   EXPECT_TRUE(line.at("wrong").is_null());
 }
@@ -71,7 +71,7 @@ TEST(TableRow, ShowsRatioAndFormats) {
   Options options;
   options.check = true;
   const Problem problem =
-      MakeProblem(OpKind::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
   const std::string row = TableRow(problem, options, Example());
   EXPECT_THAT(row, HasSubstr("0.2500"));
   EXPECT_THAT(row, HasSubstr("pici:6"));
