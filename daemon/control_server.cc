@@ -1,0 +1,183 @@
+#include "daemon/control_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/control_server_peers.h"
+#include "daemon/control_service.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/server_posix.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr char kServiceName[] = "spccl.v1.Control";
+constexpr int kBacklog = 64;
+constexpr int kMaxThreads = 256;
+constexpr int kMaxStreamsPerConnection = 32;
+constexpr int kMaxRequestBytes = 64 * 1024;
+constexpr int64_t kNanosPerMilli = 1'000'000;
+constexpr std::chrono::seconds kShutdownLimit(1);
+
+absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return absl::InvalidArgumentError(absl::StrCat("socket path too long: ", path));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+// Removes the file of a socket that nobody listens on any more.
+absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe.valid()) return ErrnoStatus(errno, "socket");
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+      errno == EAGAIN) {  // EAGAIN: its backlog is full, so somebody listens
+    return absl::AlreadyExistsError(absl::StrCat("another daemon listens on ", path));
+  }
+  if (errno != ECONNREFUSED) return absl::OkStatus();  // no socket there: bind() will tell
+  if (::unlink(path.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("remove stale ", path));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> Listen(const std::string& path) {
+  SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  SPCCL_RETURN_IF_ERROR(RemoveStale(path, address));
+  UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return ErrnoStatus(errno, "socket");
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("bind ", path));
+  }
+  // Whoever may reach the folder may connect; who it is decides what it may do.
+  if (::chmod(path.c_str(), 0666) != 0) return ErrnoStatus(errno, absl::StrCat("chmod ", path));
+  if (::listen(listener.get(), kBacklog) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("listen on ", path));
+  }
+  return listener;
+}
+
+std::unique_ptr<grpc::Server> BuildServer(ControlService* service) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.RegisterService(service);
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  grpc::ResourceQuota quota("control");
+  quota.SetMaxThreads(kMaxThreads);
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  return builder.BuildAndStart();
+}
+
+}  // namespace
+
+struct ControlServer::Services {
+  Services(std::optional<gid_t> admin_group, Control* core, SettingsStore* settings)
+      : admin_group(admin_group),
+        service(core, settings, [this](const std::string& peer) { return peers.Find(peer); }) {}
+
+  const std::optional<gid_t> admin_group;
+  PeerTable peers;
+  ControlService service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+ControlServer::ControlServer(ControlServerOptions options, Control* core)
+    : options_(std::move(options)), core_(core) {}
+
+absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServerOptions options,
+                                                                     Control* core,
+                                                                     SettingsStore* settings) {
+  SPCCL_ASSIGN_OR_RETURN(const std::optional<gid_t> group, ResolveGroup(options.admin_group));
+  std::unique_ptr<ControlServer> server(new ControlServer(std::move(options), core));
+  server->stop_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->stop_.valid()) return ErrnoStatus(errno, "eventfd");
+  server->services_ = std::make_unique<Services>(group, core, settings);
+  server->services_->server = BuildServer(&server->services_->service);
+  if (server->services_->server == nullptr) return absl::InternalError("gRPC did not start");
+  server->TellHealth();  // before anybody can ask
+  SPCCL_ASSIGN_OR_RETURN(server->listener_,
+                         Listen(ControlSocketPath(server->options_.runtime_dir)));
+  server->accept_thread_ = std::thread([self = server.get()] { self->AcceptLoop(); });
+  server->health_thread_ = std::thread([self = server.get()] { self->HealthLoop(); });
+  return server;
+}
+
+ControlServer::~ControlServer() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+  if (accept_thread_.joinable()) accept_thread_.join();
+  if (health_thread_.joinable()) health_thread_.join();
+  if (listener_.valid()) ::unlink(ControlSocketPath(options_.runtime_dir).c_str());
+  if (services_ == nullptr || services_->server == nullptr) return;
+  services_->service.Stop();
+  services_->server->Shutdown(std::chrono::system_clock::now() + kShutdownLimit);
+  services_->server->Wait();
+}
+
+bool ControlServer::Wait(int fd, int64_t timeout_ns) const {
+  pollfd entries[] = {{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                      {.fd = fd, .events = POLLIN, .revents = 0}};  // poll() skips a negative one
+  const int timeout_ms = timeout_ns < 0 ? -1 : static_cast<int>(timeout_ns / kNanosPerMilli);
+  return ::poll(entries, 2, timeout_ms) <= 0 || entries[0].revents == 0;
+}
+
+void ControlServer::AcceptLoop() {
+  while (Wait(listener_.get(), -1)) Accept();
+}
+
+void ControlServer::Accept() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      Log(LogLevel::kError, "control", "cannot accept", {{"error", std::strerror(errno)}});
+      Wait(-1, 100 * kNanosPerMilli);  // the connection stays in the backlog: do not spin on it
+    }
+    return;
+  }
+  const absl::StatusOr<Caller> caller = CallerOf(socket.get(), services_->admin_group);
+  const absl::Status status =
+      caller.ok() ? services_->peers.Add(socket.get(), *caller) : caller.status();
+  if (!status.ok()) {
+    Log(LogLevel::kWarning, "control", "connection refused",
+        {{"error", std::string(status.message())}});
+    return;
+  }
+  grpc::AddInsecureChannelFromFd(services_->server.get(), socket.Release());
+}
+
+void ControlServer::HealthLoop() {
+  while (Wait(-1, options_.health_interval_ns)) TellHealth();
+}
+
+void ControlServer::TellHealth() {
+  const absl::StatusOr<Snapshot> snapshot = core_->GetSnapshot();
+  const bool healthy = snapshot.ok() && snapshot->core.healthy;
+  if (told_health_ == healthy) return;
+  told_health_ = healthy;
+  grpc::HealthCheckServiceInterface* health = services_->server->GetHealthCheckService();
+  health->SetServingStatus("", healthy);  // the server as a whole
+  health->SetServingStatus(kServiceName, healthy);
+}
+
+}  // namespace spccl::daemon

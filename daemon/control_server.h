@@ -1,0 +1,63 @@
+// The control socket: gRPC (spccl.v1.Control, grpc.health.v1, reflection) on a UNIX socket in the
+// runtime directory, for callers of any uid; rights are decided call by call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "daemon/control.h"
+#include "daemon/settings_store.h"
+
+namespace spccl::daemon {
+
+inline std::string ControlSocketPath(const std::string& runtime_dir) {
+  return runtime_dir + "/control.sock";
+}
+
+struct ControlServerOptions {
+  std::string runtime_dir;  // must exist
+  std::string admin_group;  // by name or number; empty: only root and the daemon's own user
+  // How often the health service's state is brought up to the core's.
+  int64_t health_interval_ns = 500'000'000;
+};
+
+class ControlServer {
+ public:
+  // Listens and serves. Borrows the core and the settings, which must outlive the server.
+  // A stale socket file is replaced; AlreadyExists: another daemon listens there.
+  static absl::StatusOr<std::unique_ptr<ControlServer>> Create(ControlServerOptions options,
+                                                               Control* core,
+                                                               SettingsStore* settings);
+  // Ends all calls (streams within 100 ms, others at the latest after a second) and removes the
+  // socket file.
+  ~ControlServer();
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+ private:
+  struct Services;  // all that knows gRPC
+
+  ControlServer(ControlServerOptions options, Control* core);
+  void AcceptLoop();
+  void Accept();
+  void HealthLoop();
+  void TellHealth();
+  // Sleeps on the stop descriptor, and on `fd` if it is not -1. False: the server stops.
+  bool Wait(int fd, int64_t timeout_ns) const;
+
+  const ControlServerOptions options_;
+  Control* const core_;
+  UniqueFd listener_;
+  UniqueFd stop_;  // an eventfd, readable once the server stops
+  std::unique_ptr<Services> services_;
+  std::thread accept_thread_;
+  std::thread health_thread_;
+  std::optional<bool> told_health_;  // of the thread that starts the server, then of health_thread_
+};
+
+}  // namespace spccl::daemon

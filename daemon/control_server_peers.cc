@@ -1,0 +1,100 @@
+#include "daemon/control_server_peers.h"
+
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+// 0 where the descriptor is no open socket.
+ino_t InodeOf(int fd) {
+  struct stat info;
+  return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
+
+absl::StatusOr<std::vector<gid_t>> PeerGroups(int socket) {
+  std::vector<gid_t> groups(64);
+  for (;;) {
+    socklen_t bytes = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &bytes) == 0) {
+      groups.resize(bytes / sizeof(gid_t));
+      return groups;
+    }
+    if (errno != ERANGE) return ErrnoStatus(errno, "read the caller's groups");
+    groups.resize(bytes / sizeof(gid_t));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<gid_t>> ResolveGroup(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  uint32_t number;
+  if (absl::SimpleAtoi(name, &number)) return gid_t{number};
+  std::array<char, 16384> buffer;
+  group entry;
+  group* found = nullptr;
+  const int error = ::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  if (error != 0) return ErrnoStatus(error, absl::StrCat("look up the group ", name));
+  if (found == nullptr) return absl::NotFoundError(absl::StrCat("there is no group ", name));
+  return found->gr_gid;
+}
+
+absl::StatusOr<Caller> CallerOf(int socket, std::optional<gid_t> admin_group) {
+  ucred credentials;
+  socklen_t bytes = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) {
+    return ErrnoStatus(errno, "read the caller's credentials");
+  }
+  Caller caller{.uid = credentials.uid,
+                .administrator = credentials.uid == 0 || credentials.uid == ::geteuid()};
+  if (!caller.administrator && admin_group.has_value()) {
+    SPCCL_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
+    caller.administrator = credentials.gid == *admin_group ||
+                           std::find(groups.begin(), groups.end(), *admin_group) != groups.end();
+  }
+  return caller;
+}
+
+absl::Status PeerTable::Add(int socket, const Caller& caller) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(socket);
+  std::erase_if(entries_,
+                [](const auto& entry) { return InodeOf(entry.first) != entry.second.inode; });
+  const auto open = std::count_if(entries_.begin(), entries_.end(), [&caller](const auto& entry) {
+    return entry.second.caller.uid == caller.uid;
+  });
+  if (open >= kConnectionsPerUser) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("uid ", caller.uid, " has ", open, " control connections open already"));
+  }
+  entries_[socket] = {.caller = caller, .inode = InodeOf(socket)};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Caller> PeerTable::Find(const std::string& peer) const {
+  absl::string_view number = peer;
+  int socket = -1;
+  if (absl::ConsumePrefix(&number, "fd:") && absl::SimpleAtoi(number, &socket)) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(socket); found != entries_.end()) {
+      return found->second.caller;
+    }
+  }
+  return absl::UnauthenticatedError(absl::StrCat("unknown peer ", peer));
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,220 @@
+#include "daemon/control_service.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/control_service_convert.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr size_t kMaxReasonBytes = 200;
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  // Both have the canonical codes.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+std::string Describe(const Scope& scope) {
+  if (const auto* job = std::get_if<JobScope>(&scope)) return absl::StrCat("job ", job->job_id);
+  if (const auto* comm = std::get_if<CommScope>(&scope))
+    return absl::StrCat("comm ", comm->comm_id);
+  return "global";
+}
+
+uint32_t CommsIn(const Snapshot& all, const Scope& scope) {
+  return static_cast<uint32_t>(
+      std::count_if(all.comms.begin(), all.comms.end(), [&scope](const CommInfo& comm) {
+        if (const auto* job = std::get_if<JobScope>(&scope)) return comm.job_id == job->job_id;
+        if (const auto* one = std::get_if<CommScope>(&scope)) return comm.id == one->comm_id;
+        return true;
+      }));
+}
+
+}  // namespace
+
+void ControlService::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+grpc::Status ControlService::Run(const grpc::ServerContext& context,
+                                 const std::function<absl::Status(const Caller&, Snapshot)>& body) {
+  const absl::StatusOr<Caller> caller = resolver_(context.peer());
+  if (!caller.ok()) return ToGrpc(caller.status());
+  const std::unique_ptr<CallLimit::Slot> slot = limit_.Enter(caller->uid);
+  if (slot == nullptr) {
+    return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
+        "uid ", caller->uid, " has ", CallLimit::kCallsPerUser, " calls in progress already")));
+  }
+  absl::StatusOr<Snapshot> snapshot = core_->GetSnapshot();
+  if (!snapshot.ok()) return ToGrpc(snapshot.status());
+  return ToGrpc(body(*caller, *std::move(snapshot)));
+}
+
+grpc::Status ControlService::GetStatus(grpc::ServerContext* context,
+                                       const v1::GetStatusRequest* request,
+                                       v1::GetStatusResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) {
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    *response->mutable_status() = StatusOf(VisibleTo(caller, std::move(all)), caller.administrator);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::ListJobs(grpc::ServerContext* context,
+                                      const v1::ListJobsRequest* request,
+                                      v1::ListJobsResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) {
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    for (const JobInfo& job : VisibleTo(caller, std::move(all)).jobs) {
+      *response->add_jobs() = ToProto(job);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::ListComms(grpc::ServerContext* context,
+                                       const v1::ListCommsRequest* request,
+                                       v1::ListCommsResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) {
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    for (const CommInfo& comm : VisibleTo(caller, std::move(all)).comms) {
+      if (!request->job_id().empty() && comm.job_id != request->job_id()) continue;
+      *response->add_comms() = ToProto(comm);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::ListBuffers(grpc::ServerContext* context,
+                                         const v1::ListBuffersRequest* request,
+                                         v1::ListBuffersResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) {
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    for (const BufferInfo& buffer : VisibleTo(caller, std::move(all)).buffers) {
+      if (!request->job_id().empty() && buffer.job_id != request->job_id()) continue;
+      *response->add_buffers() = ToProto(buffer);
+    }
+    return absl::OkStatus();
+  });
+}
+
+policy::Settings ControlService::Resolved(const Snapshot& all, const Scope& scope) const {
+  if (const auto* job = std::get_if<JobScope>(&scope)) return settings_->Resolve(job->job_id, 0);
+  if (const auto* comm = std::get_if<CommScope>(&scope)) {
+    for (const CommInfo& info : all.comms) {
+      if (info.id == comm->comm_id) return info.settings;
+    }
+    return settings_->Resolve("", comm->comm_id);
+  }
+  return settings_->Resolve("", 0);  // no job and no communicator have these names
+}
+
+grpc::Status ControlService::GetSettings(grpc::ServerContext* context,
+                                         const v1::GetSettingsRequest* request,
+                                         v1::GetSettingsResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    SPCCL_ASSIGN_OR_RETURN(const Scope scope, FromProto(request->scope()));
+    SPCCL_RETURN_IF_ERROR(MayRead(caller, all, scope));
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    *response->mutable_overrides() = ToProto(settings_->Get(scope));
+    *response->mutable_resolved() = ToProto(Resolved(all, scope));
+    return absl::OkStatus();
+  });
+}
+
+template <typename Response, typename Change>
+grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
+                                            const v1::Scope& scope_message, Response* response,
+                                            const Change& change) {
+  return Run(context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    SPCCL_ASSIGN_OR_RETURN(const Scope scope, FromProto(scope_message));
+    SPCCL_RETURN_IF_ERROR(MayChange(caller, all, scope));
+    SPCCL_RETURN_IF_ERROR(change(scope));
+    Log(LogLevel::kInfo, "control", "settings changed",
+        {{"scope", Describe(scope)}, {"uid", absl::StrCat(caller.uid)}});
+    // A communicator's settings are the core's word, which has changed now.
+    SPCCL_ASSIGN_OR_RETURN(const Snapshot now, core_->GetSnapshot());
+    if (const auto* comm = std::get_if<CommScope>(&scope);
+        comm != nullptr && CommsIn(now, scope) == 0) {
+      settings_->Forget(comm->comm_id);  // it ended meanwhile: the core has forgotten it already
+      return absl::NotFoundError(absl::StrCat("communicator ", comm->comm_id, " has ended"));
+    }
+    response->set_boot_id(BootIdText(now.core.boot_id));
+    response->set_communicators(CommsIn(VisibleTo(caller, now), scope));
+    *response->mutable_resolved() = ToProto(Resolved(now, scope));
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::SetSettings(grpc::ServerContext* context,
+                                         const v1::SetSettingsRequest* request,
+                                         v1::SetSettingsResponse* response) {
+  return ChangeSettings(
+      *context, request->scope(), response, [&](const Scope& scope) -> absl::Status {
+        SPCCL_ASSIGN_OR_RETURN(const policy::Overrides overrides, FromProto(request->settings()));
+        return settings_->Set(scope, overrides);
+      });
+}
+
+grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
+                                           const v1::ResetSettingsRequest* request,
+                                           v1::ResetSettingsResponse* response) {
+  return ChangeSettings(*context, request->scope(), response,
+                        [&](const Scope& scope) { return settings_->Reset(scope); });
+}
+
+grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                                   v1::DrainResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(MustAdminister(caller, "drain the daemon"));
+    SPCCL_RETURN_IF_ERROR(core_->SetDraining(!request->undo()));
+    Log(LogLevel::kInfo, "control", request->undo() ? "draining undone" : "draining",
+        {{"uid", absl::StrCat(caller.uid)}});
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    response->set_draining(!request->undo());
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::AbortComm(grpc::ServerContext* context,
+                                       const v1::AbortCommRequest* request,
+                                       v1::AbortCommResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    if (request->reason().size() > kMaxReasonBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a reason is at most ", kMaxReasonBytes, " bytes"));
+    }
+    SPCCL_RETURN_IF_ERROR(MayChange(caller, all, CommScope{request->comm_id()}));
+    const std::string reason = absl::StrCat(
+        "aborted by uid ", caller.uid, request->reason().empty() ? "" : ": ", request->reason());
+    SPCCL_RETURN_IF_ERROR(core_->AbortComm(request->comm_id(), reason));
+    Log(LogLevel::kInfo, "control", "communicator aborted",
+        {{"comm", absl::StrCat(request->comm_id())}, {"reason", reason}});
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::StreamTelemetry(grpc::ServerContext* context,
+                                             const v1::StreamTelemetryRequest* request,
+                                             grpc::ServerWriter<v1::Telemetry>* writer) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) {
+    return Telemeter(context, *request, caller, writer);
+  });
+}
+
+grpc::Status ControlService::StreamEvents(grpc::ServerContext* context,
+                                          const v1::StreamEventsRequest* request,
+                                          grpc::ServerWriter<v1::StreamEventsResponse>* writer) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) {
+    return TellEvents(context, *request, caller, all.core.boot_id, writer);
+  });
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,77 @@
+// The service spccl.v1.Control: rights, and words between gRPC and the core. What each method does
+// is said in proto/spccl/v1/control.proto.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "daemon/control.h"
+#include "daemon/control_service_access.h"
+#include "daemon/settings_store.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/spccl/v1/control.grpc.pb.h"
+
+namespace spccl::daemon {
+
+class ControlService final : public v1::Control::Service {
+ public:
+  // Borrows the core and the settings; `resolver` may be called on any thread.
+  ControlService(Control* core, SettingsStore* settings, CallerResolver resolver)
+      : core_(core), settings_(settings), resolver_(std::move(resolver)) {}
+
+  // Ends all streams soon; no stream starts afterwards.
+  void Stop();
+
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
+                         v1::GetStatusResponse* response) override;
+  grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override;
+  grpc::Status ListComms(grpc::ServerContext* context, const v1::ListCommsRequest* request,
+                         v1::ListCommsResponse* response) override;
+  grpc::Status ListBuffers(grpc::ServerContext* context, const v1::ListBuffersRequest* request,
+                           v1::ListBuffersResponse* response) override;
+  grpc::Status GetSettings(grpc::ServerContext* context, const v1::GetSettingsRequest* request,
+                           v1::GetSettingsResponse* response) override;
+  grpc::Status SetSettings(grpc::ServerContext* context, const v1::SetSettingsRequest* request,
+                           v1::SetSettingsResponse* response) override;
+  grpc::Status ResetSettings(grpc::ServerContext* context, const v1::ResetSettingsRequest* request,
+                             v1::ResetSettingsResponse* response) override;
+  grpc::Status StreamTelemetry(grpc::ServerContext* context,
+                               const v1::StreamTelemetryRequest* request,
+                               grpc::ServerWriter<v1::Telemetry>* writer) override;
+  grpc::Status StreamEvents(grpc::ServerContext* context, const v1::StreamEventsRequest* request,
+                            grpc::ServerWriter<v1::StreamEventsResponse>* writer) override;
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override;
+  grpc::Status AbortComm(grpc::ServerContext* context, const v1::AbortCommRequest* request,
+                         v1::AbortCommResponse* response) override;
+
+ private:
+  // Runs `body` with the caller and a snapshot of everything, within the caller's share of calls.
+  grpc::Status Run(const grpc::ServerContext& context,
+                   const std::function<absl::Status(const Caller&, Snapshot)>& body);
+  absl::Status Telemeter(grpc::ServerContext* context, const v1::StreamTelemetryRequest& request,
+                         const Caller& caller, grpc::ServerWriter<v1::Telemetry>* writer);
+  absl::Status TellEvents(grpc::ServerContext* context, const v1::StreamEventsRequest& request,
+                          const Caller& caller, uint64_t boot_id,
+                          grpc::ServerWriter<v1::StreamEventsResponse>* writer);
+  // What holds in the scope, which `all` holds if it is a communicator.
+  policy::Settings Resolved(const Snapshot& all, const Scope& scope) const;
+  // Applies `change` to the scope that `scope` names, if the caller may, and fills the response.
+  template <typename Response, typename Change>
+  grpc::Status ChangeSettings(const grpc::ServerContext& context, const v1::Scope& scope,
+                              Response* response, const Change& change);
+  // Waits until the time, or until the call has been cancelled or the service stops: then false.
+  bool WaitUntil(const grpc::ServerContext& context, int64_t monotonic_ns);
+
+  Control* const core_;
+  SettingsStore* const settings_;
+  const CallerResolver resolver_;
+  CallLimit limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,108 @@
+#include "daemon/control_service_access.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace spccl::daemon {
+namespace {
+
+void Add(const Counters& from, Counters* to) {
+  to->ops += from.ops;
+  to->failed_ops += from.failed_ops;
+  to->dense_bytes += from.dense_bytes;
+  to->wire_bytes += from.wire_bytes;
+  to->payload_bytes += from.payload_bytes;
+  to->busy_ns += from.busy_ns;
+  for (size_t i = 0; i < from.sends_by_format.size(); ++i) {
+    to->sends_by_format[i] += from.sends_by_format[i];
+  }
+}
+
+const CommInfo* FindComm(const Snapshot& all, uint64_t id) {
+  const auto found = std::find_if(all.comms.begin(), all.comms.end(),
+                                  [id](const CommInfo& comm) { return comm.id == id; });
+  return found == all.comms.end() ? nullptr : &*found;
+}
+
+// Two users' jobs may have the same id; then neither owns it.
+bool OwnsJob(const Caller& caller, const Snapshot& all, const std::string& id) {
+  bool owns = false;
+  for (const JobInfo& job : all.jobs) {
+    if (job.id != id) continue;
+    if (job.uid != caller.uid) return false;
+    owns = true;
+  }
+  return owns;
+}
+
+absl::Status NoneOfYours(std::string_view what, std::string_view id, const Caller& caller) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("no ", absl::string_view(what.data(), what.size()), " ",
+                   absl::string_view(id.data(), id.size()), " is owned by uid ", caller.uid));
+}
+
+}  // namespace
+
+Snapshot VisibleTo(const Caller& caller, Snapshot all) {
+  if (caller.administrator) return all;
+  const auto hidden = [&caller](const auto& item) { return item.uid != caller.uid; };
+  std::erase_if(all.jobs, hidden);
+  std::erase_if(all.comms, hidden);
+  std::erase_if(all.buffers, hidden);
+  CoreInfo& core = all.core;
+  core.health_detail.clear();
+  core.mapped_bytes = 0;
+  core.sessions = 0;
+  core.counters = Counters{};
+  for (const JobInfo& job : all.jobs) {
+    core.sessions += job.sessions;
+    Add(job.counters, &core.counters);
+  }
+  return all;
+}
+
+absl::Status MayChange(const Caller& caller, const Snapshot& all, const Scope& scope) {
+  if (const auto* comm = std::get_if<CommScope>(&scope)) {
+    const CommInfo* found = FindComm(all, comm->comm_id);
+    if (found != nullptr && MaySee(caller, found->uid)) return absl::OkStatus();
+    if (caller.administrator) {
+      return absl::NotFoundError(absl::StrCat("there is no communicator ", comm->comm_id));
+    }
+    return NoneOfYours("communicator", absl::StrCat(comm->comm_id), caller);
+  }
+  if (caller.administrator) return absl::OkStatus();
+  if (const auto* job = std::get_if<JobScope>(&scope)) {
+    if (OwnsJob(caller, all, job->job_id)) return absl::OkStatus();
+    return NoneOfYours("job", job->job_id, caller);
+  }
+  return MustAdminister(caller, "change the global settings");
+}
+
+absl::Status MayRead(const Caller& caller, const Snapshot& all, const Scope& scope) {
+  if (std::holds_alternative<GlobalScope>(scope)) return absl::OkStatus();
+  return MayChange(caller, all, scope);
+}
+
+absl::Status MustAdminister(const Caller& caller, const char* what) {
+  if (caller.administrator) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("uid ", caller.uid, " may not ", what,
+                                                  ": only root and the daemon's admin_group may"));
+}
+
+CallLimit::Slot::~Slot() {
+  const std::lock_guard lock(limit_->mutex_);
+  const auto entry = limit_->calls_.find(uid_);
+  if (--entry->second == 0) limit_->calls_.erase(entry);
+}
+
+std::unique_ptr<CallLimit::Slot> CallLimit::Enter(uid_t uid) {
+  const std::lock_guard lock(mutex_);
+  int& calls = calls_[uid];
+  if (calls >= kCallsPerUser) return nullptr;
+  ++calls;
+  return std::make_unique<Slot>(this, uid);
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,207 @@
+#include "daemon/control_service_convert.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/format.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr double kNanosPerSecond = 1e9;
+
+// The messages' codes are the core's plus one: 0 is "unspecified" there.
+static_assert(v1::ALGORITHM_AUTO == static_cast<int>(policy::Algorithm::kAuto) + 1);
+static_assert(v1::ALGORITHM_LOCAL == static_cast<int>(policy::Algorithm::kLocal) + 1);
+static_assert(v1::ALGORITHM_RING == static_cast<int>(policy::Algorithm::kRing) + 1);
+static_assert(v1::CODEC_AUTO == static_cast<int>(policy::Codec::kAuto) + 1);
+static_assert(v1::CODEC_DENSE == static_cast<int>(policy::Codec::kDense) + 1);
+static_assert(v1::CODEC_PICI == static_cast<int>(policy::Codec::kPici) + 1);
+static_assert(v1::CODEC_PICI_COLUMN == static_cast<int>(policy::Codec::kPiciColumn) + 1);
+static_assert(v1::CODEC_COO == static_cast<int>(policy::Codec::kCoo) + 1);
+
+void FillCounters(const Counters& from, v1::Counters* to) {
+  to->set_ops(from.ops);
+  to->set_failed_ops(from.failed_ops);
+  to->set_dense_bytes(from.dense_bytes);
+  to->set_wire_bytes(from.wire_bytes);
+  to->set_payload_bytes(from.payload_bytes);
+  to->set_busy_ns(from.busy_ns);
+  for (int code = 0; code < kFormatCount; ++code) {
+    const std::string_view name = NameOf(static_cast<Format>(code));
+    (*to->mutable_sends_by_format())[std::string(name)] = from.sends_by_format[code];
+  }
+  to->set_last_input_nnz(from.last_input_nnz);
+  to->set_last_input_elements(from.last_input_elements);
+  to->set_last_result_nnz(from.last_result_nnz);
+  to->set_last_result_elements(from.last_result_elements);
+}
+
+policy::Overrides::Partial PartialFrom(const v1::Thresholds& thresholds) {
+  policy::Overrides::Partial partial;
+  if (thresholds.has_intra()) partial.intra = thresholds.intra();
+  if (thresholds.has_inter()) partial.inter = thresholds.inter();
+  if (thresholds.has_ag()) partial.ag = thresholds.ag();
+  return partial;
+}
+
+void FillThresholds(const policy::Overrides::Partial& from, v1::Thresholds* to) {
+  if (from.intra.has_value()) to->set_intra(*from.intra);
+  if (from.inter.has_value()) to->set_inter(*from.inter);
+  if (from.ag.has_value()) to->set_ag(*from.ag);
+}
+
+policy::Overrides::Partial Whole(const policy::Thresholds& thresholds) {
+  return {.intra = thresholds.intra, .inter = thresholds.inter, .ag = thresholds.ag};
+}
+
+}  // namespace
+
+std::string BootIdText(uint64_t boot_id) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016" PRIx64, boot_id);
+  return text;
+}
+
+absl::StatusOr<Scope> FromProto(const v1::Scope& scope) {
+  switch (scope.scope_case()) {
+    case v1::Scope::kGlobal:
+      return GlobalScope{};
+    case v1::Scope::kJobId:
+      return JobScope{scope.job_id()};
+    case v1::Scope::kCommId:
+      return CommScope{scope.comm_id()};
+    case v1::Scope::SCOPE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("no scope is set: global, job_id or comm_id");
+}
+
+absl::StatusOr<policy::Overrides> FromProto(const v1::Settings& settings) {
+  policy::Overrides overrides;
+  if (settings.algorithm() != v1::ALGORITHM_UNSPECIFIED) {
+    if (!v1::Algorithm_IsValid(settings.algorithm())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown algorithm ", static_cast<int>(settings.algorithm())));
+    }
+    overrides.algorithm = static_cast<policy::Algorithm>(settings.algorithm() - 1);
+  }
+  if (settings.codec() != v1::CODEC_UNSPECIFIED) {
+    if (!v1::Codec_IsValid(settings.codec())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown codec ", static_cast<int>(settings.codec())));
+    }
+    overrides.codec = static_cast<policy::Codec>(settings.codec() - 1);
+  }
+  overrides.pici = PartialFrom(settings.pici());
+  overrides.coo = PartialFrom(settings.coo());
+  if (overrides == policy::Overrides{}) return absl::InvalidArgumentError("no setting is set");
+  return overrides;
+}
+
+v1::Settings ToProto(const policy::Overrides& overrides) {
+  v1::Settings settings;
+  if (overrides.algorithm.has_value()) {
+    settings.set_algorithm(static_cast<v1::Algorithm>(static_cast<int>(*overrides.algorithm) + 1));
+  }
+  if (overrides.codec.has_value()) {
+    settings.set_codec(static_cast<v1::Codec>(static_cast<int>(*overrides.codec) + 1));
+  }
+  FillThresholds(overrides.pici, settings.mutable_pici());
+  FillThresholds(overrides.coo, settings.mutable_coo());
+  return settings;
+}
+
+v1::Settings ToProto(const policy::Settings& settings) {
+  return ToProto(policy::Overrides{.algorithm = settings.algorithm,
+                                   .codec = settings.codec,
+                                   .pici = Whole(settings.pici),
+                                   .coo = Whole(settings.coo)});
+}
+
+v1::Job ToProto(const JobInfo& job) {
+  v1::Job out;
+  out.set_id(job.id);
+  out.set_uid(job.uid);
+  out.set_sessions(job.sessions);
+  out.set_communicators(job.communicators);
+  out.set_buffers(job.buffers);
+  out.set_buffer_bytes(job.buffer_bytes);
+  FillCounters(job.counters, out.mutable_counters());
+  return out;
+}
+
+v1::Comm ToProto(const CommInfo& comm) {
+  v1::Comm out;
+  out.set_id(comm.id);
+  out.set_job_id(comm.job_id);
+  out.set_uid(comm.uid);
+  out.set_ranks(comm.ranks);
+  out.set_state(comm.state);
+  out.set_error(comm.error);
+  *out.mutable_settings() = ToProto(comm.settings);
+  out.set_running_algorithm(comm.running_algorithm);
+  out.set_queued_ops(comm.queued_ops);
+  FillCounters(comm.counters, out.mutable_counters());
+  for (const RankInfo& member : comm.members) {
+    v1::Rank* rank = out.add_members();
+    rank->set_rank(member.rank);
+    rank->set_session_id(member.session_id);
+    rank->set_pid(member.pid);
+    rank->set_phase(member.phase);
+  }
+  return out;
+}
+
+v1::Buffer ToProto(const BufferInfo& buffer) {
+  v1::Buffer out;
+  out.set_id(buffer.id);
+  out.set_session_id(buffer.session_id);
+  out.set_pid(buffer.pid);
+  out.set_uid(buffer.uid);
+  out.set_job_id(buffer.job_id);
+  out.set_kind(buffer.kind);
+  out.set_size_bytes(buffer.size_bytes);
+  out.set_uses(buffer.uses);
+  return out;
+}
+
+v1::Event ToProto(const Event& event) {
+  v1::Event out;
+  out.set_sequence(event.sequence);
+  out.set_unix_nanos(event.unix_nanos);
+  out.set_kind(event.kind);
+  out.set_job_id(event.job_id);
+  out.set_comm_id(event.comm_id);
+  out.set_uid(event.uid);
+  out.set_message(event.message);
+  return out;
+}
+
+v1::Status StatusOf(const Snapshot& snapshot, bool administrator) {
+  const CoreInfo& core = snapshot.core;
+  v1::Status out;
+  out.set_version(core.version);
+  out.set_pid(core.pid);
+  out.set_uptime_seconds(static_cast<double>(core.uptime_ns) / kNanosPerSecond);
+  out.set_healthy(core.healthy);
+  out.set_health_detail(core.health_detail);
+  out.set_draining(core.draining);
+  out.set_channels(core.channels);
+  out.set_codec_target(core.codec_target);
+  out.set_last_progress_seconds(static_cast<double>(core.last_progress_age_ns) / kNanosPerSecond);
+  out.set_sessions(core.sessions);
+  out.set_jobs(static_cast<uint32_t>(snapshot.jobs.size()));
+  out.set_communicators(static_cast<uint32_t>(snapshot.comms.size()));
+  out.set_buffers(static_cast<uint32_t>(snapshot.buffers.size()));
+  uint64_t buffer_bytes = 0;
+  for (const BufferInfo& buffer : snapshot.buffers) buffer_bytes += buffer.size_bytes;
+  out.set_buffer_bytes(buffer_bytes);
+  FillCounters(core.counters, out.mutable_counters());
+  out.set_administrator(administrator);
+  out.set_mapped_bytes(core.mapped_bytes);
+  return out;
+}
+
+}  // namespace spccl::daemon

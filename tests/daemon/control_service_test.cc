@@ -1,0 +1,455 @@
+#include "daemon/control_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/create_channel_posix.h"
+#include "grpcpp/server_posix.h"
+#include "tests/daemon/fake_control.h"
+
+namespace spccl::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Code = grpc::StatusCode;
+
+constexpr char kBootId[] = "0123456789abcdef";
+constexpr uid_t kMember = 1000, kOwner = 1001, kStranger = 1002, kOther = 1003;
+const Caller kCallers[] = {{.uid = 0, .administrator = true},
+                           {.uid = kMember, .administrator = true},
+                           {.uid = kOwner, .administrator = false},
+                           {.uid = kStranger, .administrator = false}};
+
+class ControlServiceTest : public ::testing::Test {
+ protected:
+  ControlServiceTest() {
+    char pattern[] = "/tmp/spccl_service_XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+    settings_ = *SettingsStore::Create(folder_, {});
+    // The owner and one more user have a job each.
+    core_.Update([](Snapshot* snapshot) { *snapshot = SampleSnapshot({kOwner, kOther}); });
+    service_ = std::make_unique<ControlService>(
+        &core_, settings_.get(),
+        [this](const std::string&) -> absl::StatusOr<Caller> { return caller_; });
+    grpc::ServerBuilder builder;
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    grpc::AddInsecureChannelFromFd(server_.get(), ends[0]);
+    stub_ = v1::Control::NewStub(grpc::CreateInsecureChannelFromFd("test", ends[1]));
+  }
+  ~ControlServiceTest() override {
+    service_->Stop();
+    server_->Shutdown();
+    std::filesystem::remove_all(folder_);
+  }
+
+  static void Limit(grpc::ClientContext* context) {
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  }
+  template <typename Method, typename Request, typename Response>
+  grpc::Status Call(Method method, const Request& request, Response* response) {
+    grpc::ClientContext context;
+    Limit(&context);
+    return (stub_.get()->*method)(&context, request, response);
+  }
+
+  v1::Settings SomeSettings() {
+    v1::Settings settings;
+    settings.set_algorithm(v1::ALGORITHM_RING);
+    return settings;
+  }
+  v1::Scope GlobalScopeMessage() {
+    v1::Scope scope;
+    scope.mutable_global();
+    return scope;
+  }
+  v1::Scope JobMessage(const std::string& id) {
+    v1::Scope scope;
+    scope.set_job_id(id);
+    return scope;
+  }
+  v1::Scope CommMessage(uint64_t id) {
+    v1::Scope scope;
+    scope.set_comm_id(id);
+    return scope;
+  }
+  Code Get(const v1::Scope& scope) {
+    v1::GetSettingsRequest request;
+    *request.mutable_scope() = scope;
+    v1::GetSettingsResponse response;
+    const grpc::Status status = Call(&v1::Control::Stub::GetSettings, request, &response);
+    EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
+    return status.error_code();
+  }
+  Code Set(const v1::Scope& scope, const v1::Settings& settings) {
+    v1::SetSettingsRequest request;
+    *request.mutable_scope() = scope;
+    *request.mutable_settings() = settings;
+    v1::SetSettingsResponse response;
+    const grpc::Status status = Call(&v1::Control::Stub::SetSettings, request, &response);
+    EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
+    return status.error_code();
+  }
+  Code Reset(const v1::Scope& scope) {
+    v1::ResetSettingsRequest request;
+    *request.mutable_scope() = scope;
+    v1::ResetSettingsResponse response;
+    const grpc::Status status = Call(&v1::Control::Stub::ResetSettings, request, &response);
+    EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
+    return status.error_code();
+  }
+  Code Drain(bool undo) {
+    v1::DrainRequest request;
+    request.set_undo(undo);
+    v1::DrainResponse response;
+    const grpc::Status status = Call(&v1::Control::Stub::Drain, request, &response);
+    EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
+    return status.error_code();
+  }
+  Code Abort(uint64_t comm, const std::string& reason = "") {
+    v1::AbortCommRequest request;
+    request.set_comm_id(comm);
+    request.set_reason(reason);
+    v1::AbortCommResponse response;
+    const grpc::Status status = Call(&v1::Control::Stub::AbortComm, request, &response);
+    EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
+    return status.error_code();
+  }
+
+  std::string folder_;
+  FakeControl core_;
+  std::unique_ptr<SettingsStore> settings_;
+  Caller caller_ = kCallers[0];
+  std::unique_ptr<ControlService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Control::Stub> stub_;
+};
+
+// What each method answers to {root, group member, owner, stranger}, about the owner's things.
+TEST_F(ControlServiceTest, EveryChangeTimesEveryCaller) {
+  constexpr Code kYes = Code::OK, kNo = Code::PERMISSION_DENIED, kNone = Code::NOT_FOUND;
+  const v1::Scope global = GlobalScopeMessage();
+  const v1::Scope job = JobMessage(absl::StrCat("job-", kOwner)), no_job = JobMessage("none");
+  const v1::Scope comm = CommMessage(kOwner), no_comm = CommMessage(77);
+  struct Row {
+    const char* name;
+    std::function<Code()> call;
+    Code expected[4];
+  };
+  const Row rows[] = {
+      {"get global", [&] { return Get(global); }, {kYes, kYes, kYes, kYes}},
+      {"get job", [&] { return Get(job); }, {kYes, kYes, kYes, kNo}},
+      {"get unknown job", [&] { return Get(no_job); }, {kYes, kYes, kNo, kNo}},
+      {"get comm", [&] { return Get(comm); }, {kYes, kYes, kYes, kNo}},
+      {"get unknown comm", [&] { return Get(no_comm); }, {kNone, kNone, kNo, kNo}},
+      {"set global", [&] { return Set(global, SomeSettings()); }, {kYes, kYes, kNo, kNo}},
+      {"set job", [&] { return Set(job, SomeSettings()); }, {kYes, kYes, kYes, kNo}},
+      {"set unknown job", [&] { return Set(no_job, SomeSettings()); }, {kYes, kYes, kNo, kNo}},
+      {"set comm", [&] { return Set(comm, SomeSettings()); }, {kYes, kYes, kYes, kNo}},
+      {"set unknown comm", [&] { return Set(no_comm, SomeSettings()); }, {kNone, kNone, kNo, kNo}},
+      {"reset global", [&] { return Reset(global); }, {kYes, kYes, kNo, kNo}},
+      {"reset job", [&] { return Reset(job); }, {kYes, kYes, kYes, kNo}},
+      {"reset comm", [&] { return Reset(comm); }, {kYes, kYes, kYes, kNo}},
+      {"reset unknown comm", [&] { return Reset(no_comm); }, {kNone, kNone, kNo, kNo}},
+      {"drain", [&] { return Drain(false); }, {kYes, kYes, kNo, kNo}},
+      {"undo drain", [&] { return Drain(true); }, {kYes, kYes, kNo, kNo}},
+      {"abort", [&] { return Abort(kOwner); }, {kYes, kYes, kYes, kNo}},
+      {"abort unknown", [&] { return Abort(77); }, {kNone, kNone, kNo, kNo}},
+  };
+  for (const Row& row : rows) {
+    for (int i = 0; i < 4; ++i) {
+      caller_ = kCallers[i];
+      EXPECT_EQ(row.call(), row.expected[i]) << row.name << " by caller " << i;
+    }
+  }
+  EXPECT_EQ(core_.aborts().size(), 3u);
+}
+
+// How many of the two users' things each caller sees.
+TEST_F(ControlServiceTest, EveryReadTimesEveryCaller) {
+  const size_t expected[4] = {2, 2, 1, 0};
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    caller_ = kCallers[i];
+    v1::ListJobsResponse jobs;
+    ASSERT_TRUE(Call(&v1::Control::Stub::ListJobs, v1::ListJobsRequest(), &jobs).ok());
+    v1::ListCommsResponse comms;
+    ASSERT_TRUE(Call(&v1::Control::Stub::ListComms, v1::ListCommsRequest(), &comms).ok());
+    v1::ListBuffersResponse buffers;
+    ASSERT_TRUE(Call(&v1::Control::Stub::ListBuffers, v1::ListBuffersRequest(), &buffers).ok());
+    v1::GetStatusResponse answer;
+    ASSERT_TRUE(Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &answer).ok());
+    for (const std::string& id :
+         {jobs.boot_id(), comms.boot_id(), buffers.boot_id(), answer.boot_id()}) {
+      EXPECT_EQ(id, kBootId);
+    }
+    const v1::Status& status = answer.status();
+    const size_t seen[] = {static_cast<size_t>(jobs.jobs_size()),
+                           static_cast<size_t>(comms.comms_size()),
+                           static_cast<size_t>(buffers.buffers_size()),
+                           status.sessions(),
+                           status.jobs(),
+                           status.communicators(),
+                           status.buffers(),
+                           status.buffer_bytes() / 4096};
+    EXPECT_THAT(seen, ::testing::Each(expected[i]));
+    const uint64_t ops[4] = {kOwner + kOther, kOwner + kOther, kOwner, 0};
+    EXPECT_EQ(status.counters().ops(), ops[i]);
+    EXPECT_EQ(status.administrator(), i < 2);
+    EXPECT_EQ(status.mapped_bytes() != 0, i < 2);
+    EXPECT_EQ(status.health_detail().empty(), i >= 2);
+    EXPECT_TRUE(status.healthy());
+    for (const v1::Job& job : jobs.jobs()) EXPECT_TRUE(i < 2 || job.uid() == kOwner);
+    for (const v1::Comm& comm : comms.comms()) EXPECT_TRUE(i < 2 || comm.uid() == kOwner);
+    for (const v1::Buffer& buffer : buffers.buffers()) EXPECT_TRUE(i < 2 || buffer.uid() == kOwner);
+  }
+}
+
+TEST_F(ControlServiceTest, RefusalsDoNotTellWhatExists) {
+  caller_ = {.uid = kStranger, .administrator = false};
+  std::string message[2];
+  for (int i = 0; i < 2; ++i) {
+    v1::AbortCommRequest request;
+    request.set_comm_id(i == 0 ? kOwner : 1004);
+    v1::AbortCommResponse response;
+    message[i] = Call(&v1::Control::Stub::AbortComm, request, &response).error_message();
+  }
+  EXPECT_EQ(message[0], "no communicator 1001 is owned by uid 1002");
+  EXPECT_EQ(message[1], "no communicator 1004 is owned by uid 1002");
+}
+
+TEST_F(ControlServiceTest, AJobIdOfTwoUsersIsOwnedByNeither) {
+  core_.Update([](Snapshot* snapshot) {
+    for (JobInfo& job : snapshot->jobs) job.id = "shared";
+  });
+  caller_ = {.uid = kOwner, .administrator = false};
+  EXPECT_EQ(Set(JobMessage("shared"), SomeSettings()), Code::PERMISSION_DENIED);
+  EXPECT_EQ(Get(JobMessage("shared")), Code::PERMISSION_DENIED);
+}
+
+TEST_F(ControlServiceTest, ListsMayBeOfOneJob) {
+  v1::ListCommsRequest request;
+  request.set_job_id(absl::StrCat("job-", kOther));
+  v1::ListCommsResponse comms;
+  ASSERT_TRUE(Call(&v1::Control::Stub::ListComms, request, &comms).ok());
+  ASSERT_EQ(comms.comms_size(), 1);
+  const v1::Comm& comm = comms.comms(0);
+  EXPECT_EQ(comm.id(), kOther);
+  EXPECT_EQ(comm.members(0).phase(), "idle");
+  EXPECT_EQ(comm.settings().algorithm(), v1::ALGORITHM_AUTO);
+  EXPECT_EQ(comm.settings().pici().intra(), policy::kPiciThresholds.intra);
+  EXPECT_EQ(comm.counters().sends_by_format().at("pici-column"), 3u);
+}
+
+TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {
+  v1::SetSettingsRequest set;
+  *set.mutable_scope() = JobMessage("job-1001");
+  set.mutable_settings()->set_codec(v1::CODEC_COO);
+  set.mutable_settings()->mutable_coo()->set_ag(0.25);
+  set.mutable_settings()->mutable_pici()->set_inter(0);  // zero is a value, not "unset"
+  v1::SetSettingsResponse changed;
+  ASSERT_TRUE(Call(&v1::Control::Stub::SetSettings, set, &changed).ok());
+  EXPECT_EQ(changed.communicators(), 1u);
+  EXPECT_EQ(changed.resolved().coo().ag(), 0.25);
+  EXPECT_EQ(changed.resolved().coo().intra(), policy::kCooThresholds.intra);
+  EXPECT_EQ(settings_->Resolve("job-1001", 5).codec, policy::Codec::kCoo);
+  EXPECT_EQ(settings_->Resolve("job-1001", 5).pici.inter, 0);
+  v1::GetSettingsRequest get;
+  *get.mutable_scope() = JobMessage("job-1001");
+  v1::GetSettingsResponse got;
+  ASSERT_TRUE(Call(&v1::Control::Stub::GetSettings, get, &got).ok());
+  EXPECT_EQ(got.overrides().codec(), v1::CODEC_COO);
+  EXPECT_EQ(got.overrides().algorithm(), v1::ALGORITHM_UNSPECIFIED);
+  EXPECT_TRUE(got.overrides().pici().has_inter());
+  EXPECT_FALSE(got.overrides().pici().has_intra());
+  EXPECT_EQ(got.resolved().algorithm(), v1::ALGORITHM_AUTO);
+  ASSERT_EQ(Reset(JobMessage("job-1001")), Code::OK);
+  EXPECT_EQ(settings_->Get(JobScope{"job-1001"}), policy::Overrides{});
+}
+
+TEST_F(ControlServiceTest, WrongRequestsAreRefused) {
+  EXPECT_EQ(Get(v1::Scope()), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(Set(GlobalScopeMessage(), v1::Settings()), Code::INVALID_ARGUMENT);
+  v1::Settings settings;
+  settings.mutable_pici()->set_intra(1.5);
+  EXPECT_EQ(Set(GlobalScopeMessage(), settings), Code::INVALID_ARGUMENT);
+  settings.Clear();
+  settings.set_algorithm(static_cast<v1::Algorithm>(99));
+  EXPECT_EQ(Set(GlobalScopeMessage(), settings), Code::INVALID_ARGUMENT);
+  settings.Clear();
+  settings.set_codec(static_cast<v1::Codec>(-3));
+  EXPECT_EQ(Set(GlobalScopeMessage(), settings), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(Set(JobMessage("new\nline"), SomeSettings()), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(Abort(kOwner, std::string(201, 'x')), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(settings_->Get(GlobalScope{}), policy::Overrides{});
+}
+
+TEST_F(ControlServiceTest, AFailedWriteIsReported) {
+  std::filesystem::remove_all(folder_);
+  EXPECT_NE(Set(GlobalScopeMessage(), SomeSettings()), Code::OK);
+  EXPECT_EQ(settings_->Get(GlobalScope{}), policy::Overrides{});
+}
+
+TEST_F(ControlServiceTest, AbortAndDrainReachTheCore) {
+  caller_ = {.uid = kOwner, .administrator = false};
+  ASSERT_EQ(Abort(kOwner, "stuck"), Code::OK);
+  EXPECT_THAT(core_.aborts(),
+              ElementsAre(std::pair<uint64_t, std::string>(kOwner, "aborted by uid 1001: stuck")));
+  caller_ = kCallers[0];
+  ASSERT_EQ(Drain(false), Code::OK);
+  EXPECT_TRUE(core_.GetSnapshot()->core.draining);
+  ASSERT_EQ(Drain(true), Code::OK);
+  EXPECT_FALSE(core_.GetSnapshot()->core.draining);
+}
+
+TEST_F(ControlServiceTest, TheCoresErrorsArePassedOn) {
+  core_.Fail(absl::DeadlineExceededError("the core does not answer"));
+  v1::GetStatusResponse response;
+  const grpc::Status status =
+      Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &response);
+  EXPECT_EQ(status.error_code(), Code::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_message(), "the core does not answer");
+}
+
+TEST_F(ControlServiceTest, TelemetryComesAtOnceAndAgainAndIsFiltered) {
+  caller_ = {.uid = kOwner, .administrator = false};
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::StreamTelemetryRequest request;
+  request.set_interval_ms(10);
+  const auto reader = stub_->StreamTelemetry(&context, request);
+  v1::Telemetry first, second;
+  ASSERT_TRUE(reader->Read(&first));
+  core_.Update([](Snapshot* snapshot) { snapshot->core.draining = true; });
+  do {
+    ASSERT_TRUE(reader->Read(&second));
+  } while (!second.status().draining());
+  EXPECT_EQ(first.boot_id(), kBootId);
+  EXPECT_GT(second.monotonic_nanos(), first.monotonic_nanos());
+  ASSERT_EQ(first.jobs_size(), 1);
+  EXPECT_EQ(first.jobs(0).uid(), kOwner);
+  ASSERT_EQ(first.comms_size(), 1);
+  EXPECT_EQ(first.status().counters().ops(), kOwner);
+  context.TryCancel();
+  while (reader->Read(&first)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), Code::CANCELLED);
+}
+
+TEST_F(ControlServiceTest, TelemetryIntervalsAreChecked) {
+  for (const uint32_t wrong : {1u, 9u, 3'600'001u}) {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::StreamTelemetryRequest request;
+    request.set_interval_ms(wrong);
+    const auto reader = stub_->StreamTelemetry(&context, request);
+    v1::Telemetry telemetry;
+    EXPECT_FALSE(reader->Read(&telemetry));
+    EXPECT_EQ(reader->Finish().error_code(), Code::INVALID_ARGUMENT);
+  }
+}
+
+Event EventOf(uid_t uid, const std::string& message) {
+  return {.sequence = 0,
+          .unix_nanos = 7,
+          .kind = "comm-ready",
+          .job_id = "j",
+          .comm_id = 3,
+          .uid = uid,
+          .message = message};
+}
+
+TEST_F(ControlServiceTest, KeptEventsComeFirstAndOthersEventsNotAtAll) {
+  core_.Emit(EventOf(kOwner, "one"));
+  core_.Emit(EventOf(kOther, "secret"));
+  core_.Emit(EventOf(kOwner, "three"));
+  for (const Caller& caller : kCallers) {
+    caller_ = caller;
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::StreamEventsRequest request;
+    request.set_from_sequence(1);
+    const auto reader = stub_->StreamEvents(&context, request);
+    std::vector<std::string> messages;
+    v1::StreamEventsResponse response;
+    while (reader->Read(&response)) {
+      EXPECT_EQ(response.boot_id(), kBootId);
+      EXPECT_EQ(response.lost(), 0u);
+      messages.push_back(response.event().message());
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    if (caller.administrator) {
+      EXPECT_THAT(messages, ElementsAre("one", "secret", "three"));
+    } else if (caller.uid == kOwner) {
+      EXPECT_THAT(messages, ElementsAre("one", "three"));
+    } else {
+      EXPECT_THAT(messages, IsEmpty());
+    }
+  }
+}
+
+TEST_F(ControlServiceTest, FollowedEventsComeAsTheyHappenWithTheirGaps) {
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::StreamEventsRequest request;
+  request.set_follow(true);
+  const auto reader = stub_->StreamEvents(&context, request);
+  reader->WaitForInitialMetadata();
+  core_.Emit(EventOf(kOwner, "first"));
+  v1::StreamEventsResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.event().message(), "first");
+  EXPECT_EQ(response.lost(), 0u);
+  core_.Emit(EventOf(kOwner, "after a gap"), 5);
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.event().message(), "after a gap");
+  EXPECT_EQ(response.lost(), 5u);
+  service_->Stop();
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), Code::CANCELLED);
+  EXPECT_TRUE(core_.WaitForSubscribers(0));
+}
+
+TEST_F(ControlServiceTest, ACallerThatGoesAwayIsUnsubscribed) {
+  grpc::ClientContext context;
+  v1::StreamEventsRequest request;
+  request.set_follow(true);
+  const auto reader = stub_->StreamEvents(&context, request);
+  ASSERT_TRUE(core_.WaitForSubscribers(1));
+  context.TryCancel();
+  EXPECT_TRUE(core_.WaitForSubscribers(0));
+}
+
+TEST_F(ControlServiceTest, EachUserHasAShareOfTheCalls) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::StreamEventsResponse>>> readers;
+  v1::StreamEventsRequest request;
+  request.set_follow(true);
+  caller_ = {.uid = kStranger, .administrator = false};
+  for (int i = 0; i < CallLimit::kCallsPerUser; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub_->StreamEvents(contexts.back().get(), request));
+    readers.back()->WaitForInitialMetadata();
+  }
+  v1::GetStatusResponse response;
+  grpc::Status status = Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &response);
+  EXPECT_EQ(status.error_code(), Code::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("uid 1002 has 32 calls in progress"));
+  caller_ = kCallers[0];
+  EXPECT_TRUE(Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &response).ok());
+  for (const auto& context : contexts) context->TryCancel();
+  EXPECT_TRUE(core_.WaitForSubscribers(0));
+}
+
+}  // namespace
+}  // namespace spccl::daemon

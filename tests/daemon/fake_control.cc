@@ -1,0 +1,143 @@
+#include "tests/daemon/fake_control.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+
+namespace spccl::daemon {
+
+class FakeControl::Subscriber final : public Subscription {
+ public:
+  Subscriber(FakeControl* owner, uint64_t id) : owner_(owner), id_(id) {}
+  ~Subscriber() override {
+    const std::lock_guard lock(owner_->mutex_);
+    owner_->subscribers_.erase(id_);
+    owner_->changed_.notify_all();
+  }
+
+ private:
+  FakeControl* const owner_;
+  const uint64_t id_;
+};
+
+absl::StatusOr<Snapshot> FakeControl::GetSnapshot() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  return snapshot_;
+}
+
+absl::Status FakeControl::AbortComm(uint64_t comm_id, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  const bool known = std::any_of(snapshot_.comms.begin(), snapshot_.comms.end(),
+                                 [comm_id](const CommInfo& comm) { return comm.id == comm_id; });
+  if (!known) return absl::NotFoundError("no such communicator");
+  aborts_.emplace_back(comm_id, reason);
+  return absl::OkStatus();
+}
+
+absl::Status FakeControl::SetDraining(bool draining) {
+  const std::lock_guard lock(mutex_);
+  snapshot_.core.draining = draining;
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Subscription> FakeControl::Subscribe(uint64_t from_sequence,
+                                                     std::function<void(const Event&)> on_event) {
+  const std::lock_guard lock(mutex_);
+  for (const Event& event : kept_) {
+    if (from_sequence > 0 && event.sequence >= from_sequence) on_event(event);
+  }
+  const uint64_t id = next_subscriber_++;
+  subscribers_[id] = std::move(on_event);
+  changed_.notify_all();
+  return std::make_unique<Subscriber>(this, id);
+}
+
+void FakeControl::Update(const std::function<void(Snapshot*)>& change) {
+  const std::lock_guard lock(mutex_);
+  change(&snapshot_);
+}
+
+void FakeControl::Fail(absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  failure_ = std::move(status);
+}
+
+void FakeControl::Emit(Event event, uint64_t skip) {
+  const std::lock_guard lock(mutex_);
+  event.sequence = next_sequence_ + skip;
+  next_sequence_ = event.sequence + 1;
+  kept_.push_back(event);
+  for (const auto& [id, on_event] : subscribers_) on_event(event);
+}
+
+bool FakeControl::WaitForSubscribers(size_t count) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(10),
+                           [&] { return subscribers_.size() == count; });
+}
+
+std::vector<std::pair<uint64_t, std::string>> FakeControl::aborts() {
+  const std::lock_guard lock(mutex_);
+  return aborts_;
+}
+
+Snapshot SampleSnapshot(const std::vector<uid_t>& uids) {
+  Snapshot snapshot;
+  snapshot.core = {.boot_id = 0x0123456789abcdef,
+                   .pid = 4321,
+                   .uptime_ns = 90'500'000'000,
+                   .version = "1.2.3",
+                   .draining = false,
+                   .channels = 2,
+                   .sessions = static_cast<uint32_t>(uids.size()),
+                   .mapped_bytes = 1 << 20,
+                   .last_progress_age_ns = 1'000'000,
+                   .healthy = true,
+                   .health_detail = "making progress",
+                   .codec_target = "AVX2",
+                   .counters = {}};
+  for (const uid_t uid : uids) {
+    Counters counters;
+    counters.ops = uid;
+    counters.dense_bytes = 1000;
+    counters.wire_bytes = 100;
+    counters.payload_bytes = 500;
+    counters.busy_ns = 1'000'000;
+    counters.sends_by_format = {1, 2, 3, 4};
+    snapshot.core.counters.ops += uid;
+    const std::string job = absl::StrCat("job-", uid);
+    snapshot.jobs.push_back({.id = job,
+                             .uid = uid,
+                             .sessions = 1,
+                             .communicators = 1,
+                             .buffers = 1,
+                             .buffer_bytes = 4096,
+                             .counters = counters});
+    CommInfo comm{.id = uid,
+                  .job_id = job,
+                  .uid = uid,
+                  .ranks = 1,
+                  .state = "ready",
+                  .error = "",
+                  .settings = {},
+                  .running_algorithm = "local",
+                  .queued_ops = 0,
+                  .counters = counters,
+                  .members = {}};
+    comm.members.push_back({.rank = 0, .session_id = uid, .pid = 100, .phase = "idle"});
+    snapshot.comms.push_back(std::move(comm));
+    snapshot.buffers.push_back({.id = uid,
+                                .session_id = uid,
+                                .pid = 100,
+                                .uid = uid,
+                                .job_id = job,
+                                .kind = "mapped",
+                                .size_bytes = 4096,
+                                .uses = 3});
+  }
+  return snapshot;
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,50 @@
+// A core that holds what a test puts into it. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control.h"
+
+namespace spccl::daemon {
+
+class FakeControl final : public Control {
+ public:
+  absl::StatusOr<Snapshot> GetSnapshot() override;
+  absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
+  absl::Status SetDraining(bool draining) override;
+  std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
+                                          std::function<void(const Event&)> on_event) override;
+
+  // Changes what GetSnapshot() answers.
+  void Update(const std::function<void(Snapshot*)>& change);
+  // From now on GetSnapshot() answers with this, unless it is OK.
+  void Fail(absl::Status status);
+  // Keeps the event, with the next sequence number plus `skip`, and tells it to all subscribers.
+  void Emit(Event event, uint64_t skip = 0);
+  // Blocks until there are so many subscribers; false after ten seconds.
+  bool WaitForSubscribers(size_t count);
+  std::vector<std::pair<uint64_t, std::string>> aborts();
+
+ private:
+  class Subscriber;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Snapshot snapshot_;
+  absl::Status failure_;
+  std::vector<std::pair<uint64_t, std::string>> aborts_;
+  std::vector<Event> kept_;
+  uint64_t next_sequence_ = 1, next_subscriber_ = 1;
+  std::map<uint64_t, std::function<void(const Event&)>> subscribers_;
+};
+
+// A healthy core with a job, a communicator (id uid), a buffer and a session of each of the uids;
+// the job's id is "job-UID".
+Snapshot SampleSnapshot(const std::vector<uid_t>& uids);
+
+}  // namespace spccl::daemon
