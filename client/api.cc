@@ -1,0 +1,368 @@
+// The C API: argument checks, handles, and the border that no exception crosses.
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/error.h"
+#include "client/group.h"
+#include "client/include/spccl/spccl.h"
+#include "client/join.h"
+#include "client/process.h"
+
+namespace spccl::client {
+namespace {
+
+// Runs one call of the API and turns its status into a result and a text.
+template <typename Body>
+spcclResult_t Enter(const char* function, Body body) noexcept {
+  try {
+    return Report(function, body());
+  } catch (const std::bad_alloc&) {
+    return spcclSystemError;  // not even a text can be had
+  } catch (const std::exception& error) {
+    return Report(function, absl::InternalError(error.what()));
+  }
+}
+
+// As Enter, for a call on a communicator, which keeps the text too.
+template <typename Body>
+spcclResult_t EnterComm(const char* function, spcclComm_t handle, Body body) noexcept {
+  return Enter(function, [&]() -> absl::Status {
+    Process& process = Process::Get();
+    SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Find(handle));
+    absl::Status status = body(process, comm);
+    if (!status.ok()) comm->SetLastError(absl::StrCat(function, ": ", status.message()));
+    return status;
+  });
+}
+
+absl::Status CheckOutput(const void* output, const char* name) {
+  if (output != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " is NULL"));
+}
+
+// The code behind an enumerator, read as bytes: a C caller can pass one that is none.
+template <typename Enum>
+uint32_t CodeOf(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(uint32_t));
+  uint32_t code;
+  std::memcpy(&code, &value, sizeof code);
+  return code;
+}
+
+absl::Status Collective(Process& process, const std::shared_ptr<Comm>& comm,
+                        const CollectiveCall& call, spcclStream_t stream) {
+  Launch launch{.comm = comm, .stream = nullptr, .call = call, .bytes = {}};
+  if (stream != nullptr) {
+    SPCCL_ASSIGN_OR_RETURN(launch.stream, process.streams().Find(stream));
+  }
+  SPCCL_RETURN_IF_ERROR(comm->Accepts());
+  SPCCL_ASSIGN_OR_RETURN(launch.bytes, CheckCall(call, comm->rank(), comm->ranks()));
+  if (!Group::OfThread().active()) return LaunchNow(process, launch);
+  Group::OfThread().Add(std::move(launch));
+  return absl::OkStatus();
+}
+
+spcclResult_t EnterCollective(const char* function, const CollectiveCall& call, spcclComm_t comm,
+                              spcclStream_t stream) noexcept {
+  const spcclResult_t result =
+      EnterComm(function, comm, [&](Process& process, const std::shared_ptr<Comm>& found) {
+        return Collective(process, found, call, stream);
+      });
+  if (result != spcclSuccess) Group::OfThread().NoteError(StatusOfWire(result, ThreadLastError()));
+  return result;
+}
+
+absl::Status JoinOrCollect(const std::vector<JoinRequest>& joins) {
+  Group& group = Group::OfThread();
+  for (const JoinRequest& join : joins) {
+    if (absl::Status status = CheckJoin(join); !status.ok()) {
+      group.NoteError(status);
+      return status;
+    }
+  }
+  if (!group.active()) return Join(Process::Get(), joins);
+  for (const JoinRequest& join : joins) group.Add(join);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<spcclUniqueId> NewUniqueId() {
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, Process::Get().LiveSession());
+  shm::Request request{};
+  request.type = shm::RequestType::kUniqueId;
+  SPCCL_ASSIGN_OR_RETURN(const shm::Reply reply, session->Ask(request, "asking for a unique id"));
+  spcclUniqueId id;
+  static_assert(sizeof id.internal == sizeof reply.payload);
+  std::memcpy(id.internal, reply.payload, sizeof id.internal);
+  return id;
+}
+
+absl::Status InitAll(spcclComm_t* comms, int nranks) {
+  SPCCL_RETURN_IF_ERROR(CheckOutput(comms, "comms"));
+  if (nranks < 1) return absl::InvalidArgumentError(absl::StrCat("nranks is ", nranks));
+  SPCCL_ASSIGN_OR_RETURN(const spcclUniqueId id, NewUniqueId());
+  std::vector<JoinRequest> joins;
+  for (int rank = 0; rank < nranks; ++rank) joins.push_back({&comms[rank], nranks, id, rank});
+  return JoinOrCollect(joins);
+}
+
+absl::Status DestroyComm(spcclComm_t handle) {
+  Process& process = Process::Get();
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Find(handle));
+  const absl::Status status = comm->Destroy();
+  comm->DeregisterAll(&process.memory());
+  (void)process.comms().Remove(handle);  // an abort in the meantime may have been first
+  return status;
+}
+
+absl::Status AbortComm(spcclComm_t handle) {
+  Process& process = Process::Get();
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Remove(handle));
+  absl::Status status = comm->Abort();
+  if (!status.ok()) process.Keep(comm);
+  comm->DeregisterAll(&process.memory());
+  return status;
+}
+
+absl::Status RegisterMemory(Process& process, const std::shared_ptr<Comm>& comm, void* buff,
+                            size_t size, void** handle) {
+  SPCCL_RETURN_IF_ERROR(CheckOutput(handle, "handle"));
+  SPCCL_RETURN_IF_ERROR(CheckOutput(buff, "buff"));
+  if (size == 0) return absl::InvalidArgumentError("size is 0");
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region,
+                         comm->Register(&process.memory(), buff, size));
+  *handle = process.registrations().Add(
+      std::make_shared<Registration>(Registration{comm, std::move(region)}));
+  return absl::OkStatus();
+}
+
+absl::Status DeregisterMemory(Process& process, const std::shared_ptr<Comm>& comm, void* handle) {
+  if (handle == nullptr) return absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Registration> registration,
+                         process.registrations().Find(handle));
+  if (registration->comm != comm) {
+    return absl::FailedPreconditionError("the registration is another communicator's");
+  }
+  SPCCL_RETURN_IF_ERROR(comm->Deregister(&process.memory(), registration->region));
+  (void)process.registrations().Remove(handle);
+  return absl::OkStatus();
+}
+
+absl::Status DestroyStream(spcclStream_t handle) {
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Stream> stream,
+                         Process::Get().streams().Remove(handle));
+  stream->WaitAll();
+  stream->Shutdown();
+  return stream->TakeError();
+}
+
+// The text of spcclGetLastError: the communicator's, or the thread's.
+std::string LastErrorText(spcclComm_t handle) {
+  if (handle != nullptr) {
+    if (const auto comm = Process::Get().comms().Find(handle); comm.ok())
+      return (*comm)->LastError();
+  }
+  return ThreadLastError();
+}
+
+}  // namespace
+}  // namespace spccl::client
+
+using namespace spccl::client;
+
+extern "C" {
+
+spcclResult_t spcclGetVersion(int* version) {
+  return Enter(__func__, [&]() -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(version, "version"));
+    *version = SPCCL_VERSION_CODE;
+    return absl::OkStatus();
+  });
+}
+
+const char* spcclGetErrorString(spcclResult_t result) {
+  return TextOfResult(static_cast<int>(CodeOf(result)));
+}
+
+const char* spcclGetLastError(const spcclComm_t comm) {
+  thread_local std::string text;
+  Enter(__func__, [&] {
+    text = LastErrorText(comm);
+    return absl::OkStatus();
+  });
+  return text.c_str();
+}
+
+spcclResult_t spcclGetUniqueId(spcclUniqueId* uniqueId) {
+  return Enter(__func__, [&]() -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(uniqueId, "uniqueId"));
+    SPCCL_ASSIGN_OR_RETURN(*uniqueId, NewUniqueId());
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclCommInitRank(spcclComm_t* comm, int nranks, spcclUniqueId commId, int rank) {
+  return Enter(__func__, [&] { return JoinOrCollect({{comm, nranks, commId, rank}}); });
+}
+
+spcclResult_t spcclCommInitAll(spcclComm_t* comms, int nranks, const int* devlist) {
+  return Enter(__func__, [&] {
+    const absl::Status status = InitAll(comms, nranks);
+    Group::OfThread().NoteError(status);
+    return status;
+  });
+}
+
+spcclResult_t spcclCommDestroy(spcclComm_t comm) {
+  return Enter(__func__, [&] { return DestroyComm(comm); });
+}
+
+spcclResult_t spcclCommAbort(spcclComm_t comm) {
+  return Enter(__func__, [&] { return AbortComm(comm); });
+}
+
+spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* asyncError) {
+  return EnterComm(__func__, comm, [&](Process&, const auto& found) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(asyncError, "asyncError"));
+    *asyncError = ResultOfStatus(found->Health());
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclCommCount(const spcclComm_t comm, int* count) {
+  return EnterComm(__func__, comm, [&](Process&, const auto& found) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(count, "count"));
+    *count = found->ranks();
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclCommUserRank(const spcclComm_t comm, int* rank) {
+  return EnterComm(__func__, comm, [&](Process&, const auto& found) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(rank, "rank"));
+    *rank = found->rank();
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclCommRegister(const spcclComm_t comm, void* buff, size_t size, void** handle) {
+  return EnterComm(__func__, comm, [&](Process& process, const auto& found) {
+    return RegisterMemory(process, found, buff, size, handle);
+  });
+}
+
+spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle) {
+  return EnterComm(__func__, comm, [&](Process& process, const auto& found) {
+    return DeregisterMemory(process, found, handle);
+  });
+}
+
+spcclResult_t spcclMemAlloc(void** ptr, size_t size) {
+  return Enter(__func__, [&]() -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(ptr, "ptr"));
+    SPCCL_ASSIGN_OR_RETURN(*ptr, Process::Get().memory().Allocate(size));
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclMemFree(void* ptr) {
+  return Enter(__func__, [&] { return Process::Get().memory().Free(ptr); });
+}
+
+spcclResult_t spcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                             spcclDataType_t datatype, spcclComm_t comm, spcclStream_t stream) {
+  return EnterCollective(__func__,
+                         {.op = OpCode::kAllGather,
+                          .send = sendbuff,
+                          .recv = recvbuff,
+                          .count = sendcount,
+                          .dtype = CodeOf(datatype)},
+                         comm, stream);
+}
+
+spcclResult_t spcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                 spcclDataType_t datatype, spcclRedOp_t op, spcclComm_t comm,
+                                 spcclStream_t stream) {
+  return EnterCollective(__func__,
+                         {.op = OpCode::kReduceScatter,
+                          .send = sendbuff,
+                          .recv = recvbuff,
+                          .count = recvcount,
+                          .dtype = CodeOf(datatype),
+                          .redop = CodeOf(op)},
+                         comm, stream);
+}
+
+spcclResult_t spcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                             spcclDataType_t datatype, spcclRedOp_t op, spcclComm_t comm,
+                             spcclStream_t stream) {
+  return EnterCollective(__func__,
+                         {.op = OpCode::kAllReduce,
+                          .send = sendbuff,
+                          .recv = recvbuff,
+                          .count = count,
+                          .dtype = CodeOf(datatype),
+                          .redop = CodeOf(op)},
+                         comm, stream);
+}
+
+spcclResult_t spcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                             spcclDataType_t datatype, int root, spcclComm_t comm,
+                             spcclStream_t stream) {
+  return EnterCollective(__func__,
+                         {.op = OpCode::kBroadcast,
+                          .send = sendbuff,
+                          .recv = recvbuff,
+                          .count = count,
+                          .dtype = CodeOf(datatype),
+                          .root = root},
+                         comm, stream);
+}
+
+spcclResult_t spcclGroupStart(void) {
+  return Enter(__func__, [&] {
+    Group::OfThread().Start(Process::Get());
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclGroupEnd(void) {
+  return Enter(__func__, [&] { return Group::OfThread().End(Process::Get()); });
+}
+
+spcclResult_t spcclStreamCreate(spcclStream_t* stream) {
+  return Enter(__func__, [&]() -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(CheckOutput(stream, "stream"));
+    *stream = static_cast<spcclStream_t>(Process::Get().streams().Add(std::make_shared<Stream>()));
+    return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclStreamQuery(spcclStream_t stream) {
+  bool busy = false;
+  const spcclResult_t result = Enter(__func__, [&]() -> absl::Status {
+    SPCCL_ASSIGN_OR_RETURN(const auto found, Process::Get().streams().Find(stream));
+    busy = found->Busy();
+    return busy ? absl::OkStatus() : found->Error();
+  });
+  return busy ? spcclInProgress : result;
+}
+
+spcclResult_t spcclStreamSynchronize(spcclStream_t stream) {
+  return Enter(__func__, [&]() -> absl::Status {
+    SPCCL_ASSIGN_OR_RETURN(const auto found, Process::Get().streams().Find(stream));
+    found->WaitAll();
+    return found->TakeError();
+  });
+}
+
+spcclResult_t spcclStreamDestroy(spcclStream_t stream) {
+  return Enter(__func__, [&] { return DestroyStream(stream); });
+}
+
+}  // extern "C"

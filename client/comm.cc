@@ -1,0 +1,186 @@
+#include "client/comm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace spccl::client {
+namespace {
+
+// For operations to end after an abort; the daemon needs as long as its slowest slice.
+constexpr int64_t kAbortTimeoutNs = 10'000'000'000;
+
+constexpr char kClosing[] = "the communicator is being destroyed";
+
+}  // namespace
+
+Comm::Comm(std::shared_ptr<Session> session, uint32_t id, int rank, int ranks)
+    : session_(std::move(session)),
+      id_(id),
+      rank_(rank),
+      ranks_(ranks),
+      null_stream_(std::make_shared<Stream>()) {
+  session_->AddComm();
+}
+
+absl::Status Comm::Health() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.ok()) return broken_;
+  }
+  return session_->CommHealth(id_);
+}
+
+absl::Status Comm::Accepts() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return absl::FailedPreconditionError(kClosing);
+  }
+  return Health();
+}
+
+absl::Status Comm::Issue(const std::shared_ptr<Operation>& op, std::shared_ptr<Stream> stream) {
+  const std::lock_guard lock(mutex_);
+  if (closing_) return absl::FailedPreconditionError(kClosing);
+  while (!issued_.empty() && issued_.front().op->is_finished()) issued_.pop_front();
+  op->set_sequence(next_sequence_++);
+  issued_.push_back({op, std::move(stream)});
+  return absl::OkStatus();
+}
+
+bool Comm::HasRoom(uint64_t sequence) const {
+  return sequence < completed_.load(std::memory_order_acquire) + session_->Window();
+}
+
+void Comm::Break(const absl::Status& reason) {
+  if (!Health().ok()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.ok()) return;
+    broken_ = reason;
+  }
+  shm::Request request{};
+  request.type = shm::RequestType::kCommAbort;
+  request.comm.comm_id = id_;
+  (void)session_->Ask(request, "failing a communicator");
+}
+
+// Those that wait behind operations of other communicators would not end by themselves.
+void Comm::CancelQueued() {
+  std::deque<Issued> issued;
+  absl::Status reason;
+  {
+    const std::lock_guard lock(mutex_);
+    issued = issued_;
+    reason = broken_;
+  }
+  for (const Issued& each : issued) each.stream->Cancel(*this, reason);
+}
+
+bool Comm::Flush(int64_t deadline_ns) {
+  for (;;) {
+    Issued oldest;
+    {
+      const std::lock_guard lock(mutex_);
+      while (!issued_.empty() && issued_.front().op->is_finished()) issued_.pop_front();
+      if (issued_.empty()) return true;
+      oldest = issued_.front();
+    }
+    if (!oldest.stream->Wait(*oldest.op, deadline_ns)) return false;
+  }
+}
+
+absl::Status Comm::Leave(shm::RequestType how) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(left_, true)) return absl::OkStatus();
+  }
+  session_->RemoveComm();
+  shm::Request request{};
+  request.type = how;
+  request.comm.comm_id = id_;
+  const auto reply = session_->Ask(request, "leaving a communicator");
+  session_->ForgetComm(id_);
+  // With the session everything in the daemon has gone that could be left.
+  return session_->Health().ok() ? reply.status() : absl::OkStatus();
+}
+
+absl::Status Comm::Destroy() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  Flush(/*deadline_ns=*/-1);
+  null_stream_->Shutdown();
+  const bool failed = !Health().ok();
+  const absl::Status status = Leave(shm::RequestType::kCommDestroy);
+  return failed ? absl::OkStatus() : status;
+}
+
+absl::Status Comm::Abort() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    if (broken_.ok()) broken_ = absl::AbortedError("the communicator was aborted by this rank");
+  }
+  SPCCL_RETURN_IF_ERROR(Leave(shm::RequestType::kCommAbort));
+  CancelQueued();
+  if (!Flush(MonotonicNanos() + kAbortTimeoutNs)) {
+    return absl::InternalError(
+        "the daemon has not ended the communicator's operations; their buffers may still be used");
+  }
+  null_stream_->Shutdown();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Region>> Comm::Register(MemoryTable* memory, void* data,
+                                                       size_t bytes) {
+  SPCCL_RETURN_IF_ERROR(Accepts());
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region, memory->Register(data, bytes));
+  if (region->is_allocated() || session_->can_attach()) {
+    if (const auto id = region->BufferId(session_); !id.ok()) {
+      (void)memory->Deregister(region);
+      return id.status();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  registrations_.push_back(region);
+  return region;
+}
+
+absl::Status Comm::Deregister(MemoryTable* memory, const std::shared_ptr<Region>& region) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find(registrations_.begin(), registrations_.end(), region);
+  if (found == registrations_.end()) {
+    return absl::FailedPreconditionError("the registration is not one of this communicator");
+  }
+  SPCCL_RETURN_IF_ERROR(memory->Deregister(region));
+  registrations_.erase(found);
+  return absl::OkStatus();
+}
+
+void Comm::DeregisterAll(MemoryTable* memory) {
+  std::vector<std::shared_ptr<Region>> registrations;
+  {
+    const std::lock_guard lock(mutex_);
+    registrations.swap(registrations_);
+  }
+  for (const auto& region : registrations) (void)memory->Deregister(region);
+}
+
+void Comm::SetLastError(std::string text) {
+  const std::lock_guard lock(mutex_);
+  last_error_ = std::move(text);
+}
+
+std::string Comm::LastError() const {
+  const absl::Status health = Health();
+  if (!health.ok()) return std::string(health.message());
+  const std::lock_guard lock(mutex_);
+  return last_error_;
+}
+
+}  // namespace spccl::client

@@ -1,0 +1,93 @@
+// One rank's membership in a communicator.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/memory.h"
+#include "client/operation.h"
+#include "client/session.h"
+#include "client/stream.h"
+
+namespace spccl::client {
+
+// Thread-safe.
+class Comm {
+ public:
+  // Of a communicator that the daemon has just made.
+  Comm(std::shared_ptr<Session> session, uint32_t id, int rank, int ranks);
+
+  uint32_t id() const { return id_; }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const std::shared_ptr<Session>& session() const { return session_; }
+  // Runs the operations that name no stream.
+  const std::shared_ptr<Stream>& null_stream() const { return null_stream_; }
+
+  // OK, or why no operation can run: it was aborted here, has failed, or the session is dead.
+  absl::Status Health() const;
+  // Health, and not being destroyed: whether calls are accepted.
+  absl::Status Accepts() const;
+
+  // Gives the operation the next place in this rank's order; keeps it until it is finished. An
+  // error if the communicator is being destroyed.
+  absl::Status Issue(const std::shared_ptr<Operation>& op, std::shared_ptr<Stream> stream);
+  // Whether the operation at this place may be submitted now: so few are outstanding that every
+  // earlier one finds room too, whichever stream it comes from.
+  bool HasRoom(uint64_t sequence) const;
+  void NoteCompleted() { completed_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // The order of operations has a gap: fails the communicator, here and on the other ranks.
+  void Break(const absl::Status& reason);
+
+  // Accepts no more calls, waits for the operations that were issued, and leaves; the second of two
+  // callers finds nothing left to do.
+  absl::Status Destroy();
+  // Ends it for all ranks. Blocks until the daemon has let go of every buffer.
+  absl::Status Abort();
+
+  // spcclCommRegister and spcclCommDeregister; a registration is known by its region.
+  absl::StatusOr<std::shared_ptr<Region>> Register(MemoryTable* memory, void* data, size_t bytes);
+  absl::Status Deregister(MemoryTable* memory, const std::shared_ptr<Region>& region);
+  // Gives all registrations back.
+  void DeregisterAll(MemoryTable* memory);
+
+  void SetLastError(std::string text);
+  // Of a call on this communicator, or of the communicator itself.
+  std::string LastError() const;
+
+ private:
+  struct Issued {
+    std::shared_ptr<Operation> op;
+    std::shared_ptr<Stream> stream;
+  };
+
+  // Waits for what was issued; false if time ran out.
+  bool Flush(int64_t deadline_ns);
+  void CancelQueued();
+  absl::Status Leave(shm::RequestType how);
+
+  const std::shared_ptr<Session> session_;
+  const uint32_t id_;
+  const int rank_, ranks_;
+  const std::shared_ptr<Stream> null_stream_;
+
+  std::atomic<uint64_t> completed_{0};
+  mutable std::mutex mutex_;
+  uint64_t next_sequence_ = 0;
+  std::deque<Issued> issued_;  // finished ones are dropped from the front
+  absl::Status broken_;        // aborted here, or failed by a fault of ours
+  bool closing_ = false;
+  bool left_ = false;
+  std::vector<std::shared_ptr<Region>> registrations_;
+  std::string last_error_;
+};
+
+}  // namespace spccl::client

@@ -1,0 +1,121 @@
+#include "client/join.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::client {
+namespace {
+
+constexpr char kPhase[] = "waiting for all ranks to join";
+// Beyond the deadline that the daemon keeps, before it is taken to be stuck.
+constexpr int64_t kGraceNs = 10'000'000'000;
+// With no deadline of ours the daemon keeps its own; this only ends what it has forgotten.
+constexpr int64_t kLongestJoinNs = int64_t{3600} * 1'000'000'000;
+
+absl::StatusOr<uint32_t> DeadlineFromEnvironment() {
+  const char* text = std::getenv("SPCCL_INIT_TIMEOUT_MS");
+  if (text == nullptr || *text == '\0') return 0;
+  uint32_t milliseconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stopped, error] = std::from_chars(text, end, milliseconds);
+  if (error != std::errc() || stopped != end || milliseconds == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("SPCCL_INIT_TIMEOUT_MS is \"", text, "\", expected milliseconds above 0"));
+  }
+  return milliseconds;
+}
+
+template <size_t N>
+absl::Status TextFromEnvironment(const char* name, char (&field)[N]) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return absl::OkStatus();
+  if (std::strlen(text) >= N) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is \"", text, "\", longer than any valid value"));
+  }
+  shm::SetText(field, text);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<shm::Request> RequestFor(const JoinRequest& join) {
+  shm::Request request{};
+  request.type = shm::RequestType::kCommInit;
+  static_assert(sizeof(join.id.internal) == sizeof(request.comm_init.unique_id));
+  std::memcpy(request.comm_init.unique_id, join.id.internal, sizeof join.id.internal);
+  request.comm_init.ranks = static_cast<uint32_t>(join.ranks);
+  request.comm_init.rank = static_cast<uint32_t>(join.rank);
+  SPCCL_ASSIGN_OR_RETURN(request.comm_init.deadline_ms, DeadlineFromEnvironment());
+  SPCCL_RETURN_IF_ERROR(TextFromEnvironment("SPCCL_ALGO", request.comm_init.algorithm));
+  SPCCL_RETURN_IF_ERROR(TextFromEnvironment("SPCCL_CODEC", request.comm_init.codec));
+  return request;
+}
+
+struct Joining {
+  std::shared_ptr<Session::Call> call;
+  int64_t timeout_ns;
+};
+
+absl::StatusOr<std::vector<Joining>> StartAll(Session& session,
+                                              const std::vector<JoinRequest>& joins) {
+  std::vector<shm::Request> requests;
+  for (const JoinRequest& join : joins) {
+    SPCCL_ASSIGN_OR_RETURN(requests.emplace_back(), RequestFor(join));
+  }
+  std::vector<Joining> joining;
+  for (const shm::Request& request : requests) {
+    const int64_t deadline_ns = int64_t{request.comm_init.deadline_ms} * 1'000'000;
+    SPCCL_ASSIGN_OR_RETURN(auto call, session.Start(request));
+    joining.push_back({std::move(call), deadline_ns > 0 ? deadline_ns + kGraceNs : kLongestJoinNs});
+  }
+  return joining;
+}
+
+}  // namespace
+
+absl::Status CheckJoin(const JoinRequest& request) {
+  if (request.out == nullptr) return absl::InvalidArgumentError("comm is NULL");
+  if (request.ranks < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("nranks is ", request.ranks));
+  }
+  if (request.rank < 0 || request.rank >= request.ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", request.rank, ", nranks ", request.ranks));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Join(Process& process, const std::vector<JoinRequest>& requests) {
+  if (process.comms().size() + requests.size() > shm::kCompletionCapacity) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a process may hold at most ", shm::kCompletionCapacity, " communicators"));
+  }
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, process.LiveSession());
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<Joining> joining, StartAll(*session, requests));
+  std::vector<std::shared_ptr<Comm>> comms;
+  absl::Status first_error;
+  for (size_t i = 0; i < joining.size(); ++i) {
+    const auto reply = session->Await(joining[i].call, kPhase, joining[i].timeout_ns);
+    if (!reply.ok()) {
+      if (first_error.ok()) first_error = reply.status();
+      continue;
+    }
+    comms.push_back(std::make_shared<Comm>(session, static_cast<uint32_t>(reply->value),
+                                           requests[i].rank, requests[i].ranks));
+  }
+  if (!first_error.ok()) {
+    for (const auto& comm : comms) (void)comm->Abort();
+    return first_error;
+  }
+  for (size_t i = 0; i < comms.size(); ++i) {
+    *requests[i].out = static_cast<spcclComm_t>(process.comms().Add(std::move(comms[i])));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace spccl::client

@@ -1,0 +1,83 @@
+// One collective of one rank, from the call to its end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/collective_call.h"
+#include "client/memory.h"
+#include "client/region.h"
+#include "client/rings.h"
+#include "proto/shm/slot.h"
+
+namespace spccl::client {
+
+class Comm;
+
+// Made by the caller's thread, then driven by its stream: under the stream's lock until it is
+// submitted, or by the stream's worker. Its end may be noticed by any thread.
+class Operation final : public Ticket, public std::enable_shared_from_this<Operation> {
+ public:
+  // Looks up the memory and registers what the daemon does not know yet (blocks for the reply).
+  // `memory` and `staging` outlive the operation.
+  static absl::StatusOr<std::shared_ptr<Operation>> Create(std::shared_ptr<Comm> comm,
+                                                           const CollectiveCall& call,
+                                                           const Footprint& bytes,
+                                                           const MemoryTable& memory,
+                                                           StagingPool* staging);
+  // Takes the operation's uses of memory back if it was never issued.
+  ~Operation() override;
+
+  Comm& comm() const { return *comm_; }
+  // Whether data must be copied before it is submitted and after it is done.
+  bool is_staged() const { return stage_send_ || stage_recv_; }
+  // Its place in the communicator's order; set once, when it is issued.
+  void set_sequence(uint64_t sequence) { submission_.sequence = sequence; }
+
+  // For operations that are not staged. False: there is no room now. True: it was submitted, or has
+  // failed and is finished.
+  bool SubmitIfRoom();
+  // Likewise; waits for room.
+  void SubmitWhenRoom();
+  // For staged operations: everything, until it is finished. Blocks.
+  void RunStaged();
+  // It cannot be run: finishes it, and fails the communicator, in whose order it leaves a gap.
+  void Fail(const absl::Status& status);
+
+  // Looks at the rings once. True: finished.
+  bool Poll();
+  // Waits for the end of an operation that is submitted and not staged; deadline as Rings::Wait.
+  bool WaitSubmitted(int64_t deadline_ns);
+  bool is_submitted() const { return submitted_.load(std::memory_order_acquire); }
+  bool is_finished() const { return finished_.load(std::memory_order_acquire); }
+  // Once finished.
+  const absl::Status& result() const { return result_; }
+
+ private:
+  Operation(std::shared_ptr<Comm> comm, const CollectiveCall& call, const Footprint& bytes,
+            StagingPool* staging);
+  absl::StatusOr<shm::BufferRef> Locate(const MemoryTable& memory, const void* data, size_t bytes,
+                                        bool* stage, std::shared_ptr<Region>* region);
+  absl::StatusOr<Rings::Push> TrySubmit(uint32_t* seen);
+  absl::StatusOr<std::shared_ptr<Region>> CopyIn();
+  void OnDone(absl::Status result) override;
+  void Finish(absl::Status result);
+
+  const std::shared_ptr<Comm> comm_;
+  const CollectiveCall call_;
+  const Footprint bytes_;
+  StagingPool* const staging_;
+  shm::Submission submission_{};
+  std::shared_ptr<Region> send_region_, recv_region_;
+  bool stage_send_ = false, stage_recv_ = false;
+  size_t recv_offset_ = 0;  // in the staging buffer
+
+  absl::Status result_;
+  std::atomic<bool> submitted_{false};
+  std::atomic<bool> finished_{false};
+};
+
+}  // namespace spccl::client

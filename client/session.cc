@@ -1,0 +1,313 @@
+#include "client/session.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/error.h"
+#include "client/threads.h"
+#include "proto/shm/socket.h"
+
+namespace spccl::client {
+namespace {
+
+// Enough to keep the daemon busy; three communicators more always find room beside one.
+constexpr uint64_t kLargestWindow = shm::kCompletionCapacity / 4;
+
+std::atomic<uint64_t> g_serials{0};
+
+shm::Request NewRequest(shm::RequestType type) {
+  shm::Request request{};
+  request.type = type;
+  return request;
+}
+
+// Bounds sending to a daemon that reads nothing.
+absl::Status BoundSends(int socket) {
+  const timeval limit{.tv_sec = 10, .tv_usec = 0};
+  if (::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) {
+    return ErrnoStatus(errno, "SO_SNDTIMEO");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<pid_t> PeerPid(int socket) {
+  ucred peer;
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return ErrnoStatus(errno, "SO_PEERCRED");
+  }
+  return peer.pid;
+}
+
+// One reply, for as long as nobody listens yet.
+absl::StatusOr<shm::Packet> ReceiveReply(int socket, shm::Reply* reply) {
+  pollfd ready{.fd = socket, .events = POLLIN, .revents = 0};
+  const int timeout_ms = static_cast<int>(Session::kReplyTimeoutNs / 1'000'000);
+  int rc;
+  while ((rc = ::poll(&ready, 1, timeout_ms)) < 0 && errno == EINTR) continue;
+  if (rc < 0) return ErrnoStatus(errno, "poll on the session socket");
+  if (rc == 0) return absl::UnavailableError("no answer in time");
+  SPCCL_ASSIGN_OR_RETURN(shm::Packet packet, shm::ReceivePacket(socket, reply, sizeof *reply));
+  if (packet.bytes == 0) return absl::UnavailableError("it hung up");
+  return packet;
+}
+
+bool IsWellFormed(const shm::Packet& packet, const shm::Reply& reply) {
+  return packet.bytes == sizeof reply && !packet.truncated && reply.magic == shm::kSessionMagic;
+}
+
+}  // namespace
+
+struct Session::Call {
+  shm::RequestType type;
+  uint64_t id;
+  bool abandoned = false;
+  bool done = false;
+  shm::Reply reply;
+};
+
+Session::Session(std::string path, UniqueFd socket, pid_t daemon_pid)
+    : path_(std::move(path)),
+      socket_(std::move(socket)),
+      daemon_pid_(daemon_pid),
+      serial_(g_serials.fetch_add(1, std::memory_order_relaxed) + 1) {}
+
+absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket_path) {
+  auto socket = shm::ConnectSession(socket_path);
+  if (!socket.ok()) {
+    if (absl::IsInvalidArgument(socket.status())) return socket.status();
+    return absl::UnavailableError(
+        absl::StrCat("no spccl daemon: ", socket.status().message(),
+                     " (does spccld run, and does SPCCL_RUNTIME_DIR name its folder?)"));
+  }
+  SPCCL_RETURN_IF_ERROR(BoundSends(socket->get()));
+  SPCCL_ASSIGN_OR_RETURN(const pid_t daemon_pid, PeerPid(socket->get()));
+  std::shared_ptr<Session> session(new Session(socket_path, *std::move(socket), daemon_pid));
+  SPCCL_RETURN_IF_ERROR(session->Hello());
+  SPCCL_RETURN_IF_ERROR(session->StartListening());
+  SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->ProbeAttach());
+  return session;
+}
+
+Session::~Session() {
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  if (!listener_.joinable()) return;
+  if (listener_.get_id() == std::this_thread::get_id()) {
+    listener_.detach();  // it is at its end: see Listen
+  } else {
+    listener_.join();
+  }
+}
+
+absl::Status Session::Hello() {
+  shm::Request hello = NewRequest(shm::RequestType::kHello);
+  hello.magic = shm::kSessionMagic;
+  hello.request_id = next_request_++;
+  hello.hello.major = shm::kSessionMajor;
+  hello.hello.minor = shm::kSessionMinor;
+  shm::SetText(hello.hello.name, program_invocation_short_name);
+  const auto refused = [this](std::string_view why) {
+    return absl::UnavailableError(
+        absl::StrCat("the daemon at ", path_,
+                     " does not open a session: ", absl::string_view(why.data(), why.size())));
+  };
+  if (absl::Status sent = shm::SendPacket(socket_.get(), &hello, sizeof hello); !sent.ok()) {
+    return refused(std::string(sent.message()));
+  }
+  shm::Reply reply;
+  auto packet = ReceiveReply(socket_.get(), &reply);
+  if (!packet.ok()) return refused(std::string(packet.status().message()));
+  if (!IsWellFormed(*packet, reply) || reply.request_id != hello.request_id) {
+    return absl::InternalError("the daemon answered hello with something else");
+  }
+  if (reply.result != 0) {
+    const absl::Status status = StatusOfWire(reply.result, shm::TextOf(reply.message));
+    return Annotate(status, "the daemon at " + path_ + " does not open a session");
+  }
+  if (packet->fds.size() != shm::kHelloFdCount) {
+    return absl::InternalError(absl::StrCat("the daemon passed ", packet->fds.size(),
+                                            " descriptors with hello, expected ",
+                                            shm::kHelloFdCount));
+  }
+  SPCCL_ASSIGN_OR_RETURN(rings_, Rings::Create(std::move(packet->fds[shm::kHelloSegmentFd]),
+                                               std::move(packet->fds[shm::kHelloDoorbellFd]),
+                                               [this](absl::Status status) { Die(status); }));
+  return absl::OkStatus();
+}
+
+absl::Status Session::StartListening() {
+  SPCCL_ASSIGN_OR_RETURN(listener_, StartThread("spccl-session", [this] { Listen(); }));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Session::ProbeAttach() {
+  const char* force = std::getenv("SPCCL_FORCE_STAGING");
+  if (force != nullptr && std::string_view(force) == "1") return false;
+  const uint64_t value = 0x5350434C'50524F42 ^ reinterpret_cast<uintptr_t>(this);
+  shm::Request probe = NewRequest(shm::RequestType::kProbeAttach);
+  probe.probe.address = reinterpret_cast<uintptr_t>(&value);
+  probe.probe.value = value;
+  if (Ask(probe, "probing memory access").ok()) return true;
+  SPCCL_RETURN_IF_ERROR(Health());
+  // Where Yama restricts it (ptrace_scope 1), a process may name one that may reach it.
+  if (::prctl(PR_SET_PTRACER, static_cast<unsigned long>(daemon_pid_), 0, 0, 0) != 0) return false;
+  const bool reached = Ask(probe, "probing memory access").ok();
+  SPCCL_RETURN_IF_ERROR(Health());
+  return reached;
+}
+
+absl::StatusOr<std::shared_ptr<Session::Call>> Session::Start(shm::Request request, int fd) {
+  auto call = std::make_shared<Call>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dead_.ok()) return dead_;
+    call->type = request.type;
+    call->id = next_request_++;
+    calls_.emplace(call->id, call);
+  }
+  request.magic = shm::kSessionMagic;
+  request.request_id = call->id;
+  std::vector<int> fds;
+  if (fd >= 0) fds.push_back(fd);
+  const absl::Status sent = shm::SendPacket(socket_.get(), &request, sizeof request, fds);
+  if (sent.ok()) return call;
+  const std::lock_guard lock(mutex_);
+  calls_.erase(call->id);
+  if (!dead_.ok()) return dead_;
+  return absl::UnavailableError(
+      absl::StrCat("the daemon at ", path_, " takes no requests: ", sent.message()));
+}
+
+absl::StatusOr<shm::Reply> Session::Await(const std::shared_ptr<Call>& call, const char* phase,
+                                          int64_t timeout_ns) {
+  std::unique_lock lock(mutex_);
+  const bool in_time = changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
+                                         [&] { return call->done || !dead_.ok(); });
+  if (call->done) {
+    const absl::Status status = StatusOfWire(call->reply.result, shm::TextOf(call->reply.message));
+    if (!status.ok()) return status;
+    return call->reply;
+  }
+  if (!in_time) {
+    call->abandoned = true;
+    return absl::UnavailableError(absl::StrCat("the daemon at ", path_, " has not answered for ",
+                                               timeout_ns / 1'000'000, " ms (phase: ", phase, ")"));
+  }
+  return Annotate(dead_, phase);
+}
+
+absl::StatusOr<shm::Reply> Session::Ask(const shm::Request& request, const char* phase, int fd) {
+  SPCCL_ASSIGN_OR_RETURN(const auto call, Start(request, fd));
+  return Await(call, phase);
+}
+
+absl::Status Session::Health() const {
+  const std::lock_guard lock(mutex_);
+  return dead_;
+}
+
+absl::Status Session::CommHealth(uint32_t comm_id) const {
+  const std::lock_guard lock(mutex_);
+  if (!dead_.ok()) return dead_;
+  const auto failed = failed_comms_.find(comm_id);
+  return failed == failed_comms_.end() ? absl::OkStatus() : failed->second;
+}
+
+void Session::ForgetComm(uint32_t comm_id) {
+  const std::lock_guard lock(mutex_);
+  failed_comms_.erase(comm_id);
+}
+
+uint64_t Session::Window() const {
+  const uint64_t comms = std::max(1u, comms_.load(std::memory_order_relaxed));
+  return std::clamp<uint64_t>(shm::kCompletionCapacity / comms, 1, kLargestWindow);
+}
+
+absl::Status Session::ListenUntilEnd() {
+  shm::Reply reply;
+  for (;;) {
+    const auto packet = shm::ReceivePacket(socket_.get(), &reply, sizeof reply);
+    if (!packet.ok() || packet->bytes == 0) {
+      const std::lock_guard lock(mutex_);
+      return absl::UnavailableError(absl::StrCat("the daemon (spccld, pid ", daemon_pid_, ") at ",
+                                                 path_, goodbye_ ? " has stopped" : " has gone"));
+    }
+    if (!IsWellFormed(*packet, reply)) {
+      return absl::InternalError(
+          absl::StrCat("the daemon at ", path_, " sent a message that is none"));
+    }
+    Dispatch(reply);
+  }
+}
+
+void Session::Listen() {
+  const absl::Status end = ListenUntilEnd();
+  // Operations own their session: those that end here may be the last owners of this one, which
+  // must then live until no lock of its own is held. Null if the destructor is waiting for this
+  // thread.
+  const std::shared_ptr<Session> self = weak_from_this().lock();
+  Die(end);
+}
+
+void Session::Dispatch(const shm::Reply& reply) {
+  const std::lock_guard lock(mutex_);
+  switch (reply.type) {
+    case shm::ReplyType::kReply: {
+      const auto found = calls_.find(reply.request_id);
+      if (found == calls_.end()) return;
+      const std::shared_ptr<Call> call = std::move(found->second);
+      calls_.erase(found);
+      call->reply = reply;
+      call->done = true;
+      if (call->abandoned && call->type == shm::RequestType::kCommInit && reply.result == 0) {
+        AbandonLocked(static_cast<uint32_t>(reply.value));
+      }
+      break;
+    }
+    case shm::ReplyType::kCommFailed:
+      // The first reason is the cause, later ones its consequences.
+      failed_comms_.emplace(static_cast<uint32_t>(reply.value),
+                            StatusOfWire(reply.result, shm::TextOf(reply.message)));
+      break;
+    case shm::ReplyType::kGoodbye:
+      goodbye_ = true;
+      break;
+  }
+  changed_.notify_all();
+}
+
+// A communicator that nobody waits for any more: its other ranks must not wait for us.
+void Session::AbandonLocked(uint32_t comm_id) {
+  shm::Request abort = NewRequest(shm::RequestType::kCommAbort);
+  abort.magic = shm::kSessionMagic;
+  abort.request_id = next_request_++;
+  abort.comm.comm_id = comm_id;
+  // If it cannot be sent the session is ending, and the communicator with it.
+  (void)shm::SendPacket(socket_.get(), &abort, sizeof abort);
+}
+
+void Session::Die(const absl::Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dead_.ok()) return;
+    dead_ = reason;
+    calls_.clear();
+  }
+  // Ends the listener, and tells the daemon if it is there.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  changed_.notify_all();
+  rings_->Fail(reason);
+}
+
+}  // namespace spccl::client

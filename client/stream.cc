@@ -1,0 +1,172 @@
+#include "client/stream.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "client/comm.h"
+#include "client/threads.h"
+
+namespace spccl::client {
+namespace {
+
+// How soon an operation that waits for another one's end sees that its own communicator has failed.
+constexpr int64_t kHealthCheckNs = 100'000'000;
+
+}  // namespace
+
+absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_block) {
+  std::unique_lock lock(mutex_);
+  if (shut_) return absl::FailedPreconditionError("the stream was destroyed");
+  PruneLocked();
+  std::shared_ptr<Operation> previous = LastUnfinishedLocked();
+  SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, shared_from_this()));
+  ops_.push_back(op);
+  if (queue_.empty() && !running_) {
+    // The daemon runs the operations of one communicator in their order, so they need not wait
+    // here.
+    const bool may_follow = previous == nullptr || &previous->comm() == &op->comm();
+    if (may_follow && !op->is_staged() && op->SubmitIfRoom()) return absl::OkStatus();
+    if (previous == nullptr && op->is_staged() && may_block) {
+      running_ = true;
+      lock.unlock();
+      op->RunStaged();
+      lock.lock();
+      running_ = false;
+      changed_.notify_all();
+      return absl::OkStatus();
+    }
+  }
+  if (absl::Status status = StartWorkerLocked(); !status.ok()) {
+    op->Fail(status);
+    return absl::OkStatus();
+  }
+  queue_.push_back({op, std::move(previous)});
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+bool Stream::Wait(Operation& op, int64_t deadline_ns) {
+  {
+    std::unique_lock lock(mutex_);
+    const auto is_out = [&] { return op.is_finished() || (op.is_submitted() && !op.is_staged()); };
+    if (deadline_ns < 0) {
+      changed_.wait(lock, is_out);
+    } else if (!changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - MonotonicNanos()),
+                                  is_out)) {
+      return false;
+    }
+  }
+  return op.is_finished() || op.WaitSubmitted(deadline_ns);
+}
+
+void Stream::PruneLocked() {
+  while (!ops_.empty() && ops_.front()->Poll()) {
+    if (first_error_.ok()) first_error_ = ops_.front()->result();
+    ops_.pop_front();
+  }
+}
+
+std::shared_ptr<Operation> Stream::LastUnfinishedLocked() const {
+  for (auto op = ops_.rbegin(); op != ops_.rend(); ++op) {
+    if (!(*op)->is_finished()) return *op;
+  }
+  return nullptr;
+}
+
+void Stream::Cancel(const Comm& comm, const absl::Status& reason) {
+  const std::lock_guard lock(mutex_);
+  // They stay in the queue, so that those behind them still wait for those before them.
+  for (const Queued& queued : queue_) {
+    if (&queued.op->comm() == &comm && !queued.op->is_finished()) queued.op->Fail(reason);
+  }
+  changed_.notify_all();
+}
+
+bool Stream::Busy() {
+  const std::lock_guard lock(mutex_);
+  PruneLocked();
+  return !ops_.empty();
+}
+
+absl::Status Stream::Error() {
+  const std::lock_guard lock(mutex_);
+  return first_error_;
+}
+
+absl::Status Stream::TakeError() {
+  const std::lock_guard lock(mutex_);
+  PruneLocked();
+  return std::exchange(first_error_, absl::OkStatus());
+}
+
+void Stream::WaitAll() {
+  std::deque<std::shared_ptr<Operation>> ops;
+  {
+    const std::lock_guard lock(mutex_);
+    ops = ops_;
+  }
+  for (const auto& op : ops) Wait(*op);
+}
+
+absl::Status Stream::StartWorkerLocked() {
+  if (worker_.joinable()) return absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(worker_, StartThread("spccl-stream", [this] { Work(); }));
+  return absl::OkStatus();
+}
+
+void Stream::Work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return (shut_ || !queue_.empty()) && !running_; });
+    if (queue_.empty()) return;
+    {
+      const Queued next = std::move(queue_.front());
+      queue_.pop_front();
+      running_ = true;
+      lock.unlock();
+      Run(next);
+    }
+    lock.lock();
+    running_ = false;
+    changed_.notify_all();
+  }
+}
+
+void Stream::Run(const Queued& queued) {
+  Operation& op = *queued.op;
+  Operation* previous = queued.previous.get();
+  // The daemon runs the operations of one communicator in their order.
+  const bool may_follow =
+      previous == nullptr || (&previous->comm() == &op.comm() && !op.is_staged());
+  while (!may_follow && !previous->is_finished()) {
+    previous->WaitSubmitted(MonotonicNanos() + kHealthCheckNs);
+    const absl::Status health = op.is_finished() ? absl::OkStatus() : op.comm().Health();
+    if (health.ok()) continue;
+    const std::lock_guard lock(mutex_);
+    op.Fail(health);
+    changed_.notify_all();
+  }
+  if (op.is_finished()) return;
+  if (op.is_staged()) {
+    op.RunStaged();
+  } else {
+    op.SubmitWhenRoom();
+  }
+}
+
+void Stream::Shutdown() {
+  std::thread worker;
+  {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
+    worker.swap(worker_);
+  }
+  changed_.notify_all();
+  if (worker.joinable()) worker.join();
+  const std::lock_guard lock(mutex_);
+  PruneLocked();
+}
+
+}  // namespace spccl::client
