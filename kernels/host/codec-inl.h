@@ -25,7 +25,7 @@ SPCCL_INLINE uint64_t Smaller(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 SPCCL_INLINE uint64_t BitCount(uint64_t word) {
-  return static_cast<uint64_t>(std::popcount(word));
+  return static_cast<uint64_t>(__builtin_popcountll(word));
 }
 
 template <class S, class U>
@@ -140,7 +140,7 @@ template <class S, class U>
 const uint8_t* ExpandWordNearEnd(const uint8_t* values, uint64_t word, uint8_t* dense) {
   WordScratch<U> scratch;
   __builtin_memcpy(scratch.bytes, values, BitCount(word) * sizeof(U));
-  S::template ExpandWord<U>(scratch.bytes, word, dense);
+  S::template ExpandWord<U, false>(scratch.bytes, word, dense);
   return values + BitCount(word) * sizeof(U);
 }
 
@@ -152,7 +152,7 @@ SPCCL_INLINE const uint8_t* ExpandTile(const uint8_t* bitmap, const uint8_t* val
     const uint64_t word = Load<uint64_t>(bitmap + 8 * w);
     uint8_t* to = dense + w * kWordElements * sizeof(U);
     if (static_cast<size_t>(values_end - values) >= BitCount(word) * sizeof(U) + kSlackBytes) {
-      values = S::template ExpandWord<U>(values, word, to);
+      values = S::template ExpandWord<U, false>(values, word, to);
     } else {
       values = ExpandWordNearEnd<S, U>(values, word, to);
     }

@@ -1,6 +1,9 @@
 #include "kernels/host/dispatch.h"
 
-#include <algorithm>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <atomic>
 #include <span>
@@ -24,8 +27,37 @@ struct Targets {
   }
 };
 
+#if defined(__x86_64__)
+bool HasAvx2() {
+  // F16C has no name of its own for older compilers; every processor with AVX2 has it, and the
+  // check of its bit costs nothing.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("popcnt");
+}
+
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 Targets Detect() {
   Targets targets;
+#if defined(__x86_64__)
+  // Both look at what the operating system keeps of the registers, too.
+  if (HasAvx512()) {
+    if (__builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vbmi")) {
+      targets.Add(kAvx512Vbmi2Table);
+    }
+    targets.Add(kAvx512Table);
+  }
+  if (HasAvx2()) targets.Add(kAvx2Table);
+#elif defined(__aarch64__)
+  targets.Add(kNeonTable);  // part of every AArch64
+#endif
   targets.Add(kPlainTable);
   return targets;
 }

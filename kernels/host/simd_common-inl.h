@@ -3,18 +3,7 @@
 // be taken by the linker for another's.
 #pragma once
 
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-
-#include "kernels/dtype.h"
-#include "kernels/float16.h"
-#include "kernels/format.h"
-#include "kernels/host/kernel_table.h"
-#include "kernels/redop.h"
+#include "kernels/host/target_includes.h"
 
 #define SPCCL_INLINE inline __attribute__((always_inline))
 

@@ -12,8 +12,9 @@ namespace {
 //   EncodeWord<U>      word of 64 elements: bit b set where (element b & magnitude) != 0; appends
 //                      those elements to `out`, writing at most kSlackBytes past the last
 //   NonzeroWord<U>     the word alone
-//   ExpandWord<U>      writes 64 elements to `dense`: the next value where the word has a bit, zero
-//                      elsewhere; may read kSlackBytes past the last value; returns past the last
+//   ExpandWord<U, kStream>  writes 64 elements to `dense`: the next value where the word has a bit,
+//                      zero elsewhere; may read kSlackBytes past the last value; returns past the
+//                      last; kStream: with non-temporal stores, `dense` is 64-byte aligned
 //   AppendPositions    appends base + b as u32 for each set bit b; writes at most kSlackBytes past
 //   WidenHalf, NarrowHalf  float16 <-> a vector of float32
 //   StreamStore, Fence     non-temporal store to an aligned address, and what orders those stores
@@ -40,7 +41,7 @@ struct Plain {
     return word;
   }
 
-  template <class U>
+  template <class U, bool kStream>
   static SPCCL_INLINE const uint8_t* ExpandWord(const uint8_t* values, uint64_t word,
                                                 uint8_t* dense) {
     __builtin_memset(dense, 0, kWordElements * sizeof(U));
