@@ -1,0 +1,171 @@
+#include "bench/codec_bench_measure.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#include "bench/codec_bench_buffers.h"
+#include "kernels/float16.h"
+#include "kernels/host/codec.h"
+
+namespace spccl::bench {
+namespace {
+
+// Small nonzero values of the dtype at uniform random positions.
+void FillSparse(DType dtype, double sparsity, uint64_t seed, uint64_t elements, uint8_t* dense) {
+  std::mt19937_64 rng(seed);
+  const size_t size = SizeOf(dtype);
+  const auto threshold = static_cast<uint64_t>((1 - sparsity) * 0x1p53);
+  std::memset(dense, 0, elements * size);
+  for (uint64_t i = 0; i < elements; ++i) {
+    if ((rng() >> 11) >= threshold) continue;
+    const int value = static_cast<int>(rng() % 100) + 1;
+    uint8_t* to = dense + i * size;
+    const float as_float = static_cast<float>(value) / 128.0f;
+    const double as_double = as_float;
+    const uint16_t as_half =
+        dtype == DType::kFloat16 ? FloatToFloat16(as_float) : FloatToBfloat16(as_float);
+    const uint64_t as_integer = static_cast<uint64_t>(value);
+    const void* from = dtype == DType::kFloat32   ? static_cast<const void*>(&as_float)
+                       : dtype == DType::kFloat64 ? static_cast<const void*>(&as_double)
+                       : IsFloat(dtype)           ? static_cast<const void*>(&as_half)
+                                                  : static_cast<const void*>(&as_integer);
+    std::memcpy(to, from, size);
+  }
+}
+
+struct Shard {
+  Share share;
+  std::unique_ptr<PageBuffer> frame;
+  Encoded encoded;
+};
+
+void KeepBest(double& best, double seconds) {
+  best = std::min(best, seconds);
+}
+
+#if defined(__x86_64__)
+void StreamShard(const std::vector<const uint8_t*>& inputs, const std::vector<uint8_t*>& outputs,
+                 uint64_t first, uint64_t count) {
+  for (uint64_t at = first; at + 64 <= first + count; at += 64) {
+    __m128i line[4] = {};
+    for (const uint8_t* input : inputs) {
+      for (int i = 0; i < 4; ++i) {
+        line[i] = _mm_xor_si128(
+            line[i], _mm_load_si128(reinterpret_cast<const __m128i*>(input + at + 16 * i)));
+      }
+    }
+    for (uint8_t* output : outputs) {
+      for (int i = 0; i < 4; ++i) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(output + at + 16 * i), line[i]);
+      }
+    }
+  }
+  _mm_sfence();
+}
+#else
+void StreamShard(const std::vector<const uint8_t*>& inputs, const std::vector<uint8_t*>& outputs,
+                 uint64_t first, uint64_t count) {
+  for (uint64_t at = first; at + 64 <= first + count; at += 64) {
+    uint64_t line[8] = {};
+    for (const uint8_t* input : inputs) {
+      uint64_t words[8];
+      std::memcpy(words, input + at, 64);
+      for (int i = 0; i < 8; ++i) line[i] ^= words[i];
+    }
+    for (uint8_t* output : outputs) std::memcpy(output + at, line, 64);
+  }
+}
+#endif
+
+}  // namespace
+
+CodecResult MeasureCodec(const CodecOptions& options) {
+  const size_t size = SizeOf(options.dtype);
+  const uint64_t elements = options.bytes / size;
+  PageBuffer source(options.bytes), target(options.bytes), accumulator(options.bytes);
+  FillSparse(options.dtype, options.sparsity, options.seed, elements, source.data());
+  std::memset(accumulator.data(), 0, options.bytes);
+
+  std::vector<Shard> shards(options.threads);
+  for (int thread = 0; thread < options.threads; ++thread) {
+    Shard& shard = shards[thread];
+    shard.share = ShareOf(elements, kTileElements, thread, options.threads);
+    shard.frame = std::make_unique<PageBuffer>(
+        MaxFrameBytes(options.format, options.dtype, shard.share.count) + kEncodeSlack);
+  }
+  const auto copy = [&](int t) {
+    const Share& share = shards[t].share;
+    std::memcpy(target.data() + share.first * size, source.data() + share.first * size,
+                share.count * size);
+  };
+  const auto encode = [&](int t) {
+    Shard& shard = shards[t];
+    shard.encoded = Encode(options.format, options.dtype, source.data() + shard.share.first * size,
+                           shard.share.count, shard.frame->data());
+  };
+  const auto decode = [&](int t) {
+    Decode(shards[t].frame->data(), target.data() + shards[t].share.first * size);
+  };
+  const auto reduce = [&](int t) {
+    ReduceInto(shards[t].frame->data(), accumulator.data() + shards[t].share.first * size,
+               options.dtype);
+  };
+  std::vector<char> valid(options.threads);
+  const auto validate = [&](int t) {
+    valid[t] = Validate(shards[t].frame->data(), shards[t].encoded.frame_bytes, options.dtype,
+                        shards[t].share.count)
+                   .ok();
+  };
+
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  CodecResult result{kNever, kNever, kNever, kNever, kNever, 0, 0, true};
+  Team team(options.threads);
+  for (int repeat = 0; repeat < options.repeats; ++repeat) {
+    KeepBest(result.memcpy_s, team.Time(copy));
+    KeepBest(result.encode_s, team.Time(encode));
+    KeepBest(result.validate_s, team.Time(validate));
+    KeepBest(result.decode_s, team.Time(decode));
+    KeepBest(result.reduce_s, team.Time(reduce));
+  }
+  for (const Shard& shard : shards) {
+    result.frame_bytes += shard.encoded.frame_bytes;
+    result.nnz += shard.encoded.nnz;
+  }
+  for (const char ok : valid) result.decoded_right = result.decoded_right && ok;
+  result.decoded_right =
+      result.decoded_right && std::memcmp(target.data(), source.data(), elements * size) == 0;
+  return result;
+}
+
+StreamResult MeasureStream(const StreamOptions& options) {
+  std::vector<std::unique_ptr<PageBuffer>> buffers;
+  std::vector<const uint8_t*> inputs;
+  std::vector<uint8_t*> outputs;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    buffers.push_back(std::make_unique<PageBuffer>(options.bytes));
+    inputs.push_back(buffers.back()->data());
+    buffers.push_back(std::make_unique<PageBuffer>(options.bytes));
+    outputs.push_back(buffers.back()->data());
+  }
+  Team team(options.threads);
+  std::vector<double> seconds;
+  for (int repeat = 0; repeat < options.repeats; ++repeat) {
+    seconds.push_back(team.Time([&](int thread) {
+      const Share share = ShareOf(options.bytes, 4096, thread, options.threads);
+      StreamShard(inputs, outputs, share.first, share.count);
+    }));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds.front(), seconds[seconds.size() / 2]};
+}
+
+}  // namespace spccl::bench
