@@ -1,0 +1,165 @@
+// A communicator's state: who has joined, which operations wait for whom, which one runs next.
+//
+// No I/O and no clock of its own: the core thread tells it the time and does what it returns. So
+// every deadline is tested with made-up times.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collective/op.h"
+#include "collective/policy/settings.h"
+#include "collective/runtime/rank_buffers.h"
+#include "daemon/completion_port.h"
+#include "daemon/control.h"
+#include "daemon/reaper.h"
+#include "daemon/sequence_window.h"
+
+namespace spccl::daemon {
+
+// One rank's part of an operation. Keeps what it needs alive: memory and the way back.
+struct RankPart {
+  OpDesc op;
+  uint64_t ticket = 0;
+  uint32_t handle = 0;  // the communicator's number in the rank's session
+  runtime::RankBuffers buffers;
+  MappingRef send_owner, recv_owner;
+  std::shared_ptr<CompletionPort> port;
+};
+
+// An operation that all ranks have submitted.
+struct ReadyOperation {
+  uint64_t sequence = 0;
+  std::vector<RankPart> parts;  // by rank
+  absl::Status mismatch;        // ranks called different operations: complete all with this
+};
+
+// A part that must be completed now.
+struct Outcome {
+  RankPart part;
+  absl::Status status;
+};
+
+// Why a communicator cannot go on.
+struct CommFailure {
+  absl::Status status;
+  int culprit_rank = -1;
+};
+
+class Communicator {
+ public:
+  enum class State : uint8_t { kForming, kReady, kFailed };
+
+  struct Member {
+    uint64_t session_id = 0;
+    uint32_t handle = 0;
+    pid_t pid = 0;
+    uint64_t request_id = 0;  // of its CommInit
+    policy::Overrides wishes;
+  };
+
+  Communicator(uint64_t id, std::string job_id, uid_t uid, uint32_t ranks)
+      : id_(id), job_id_(std::move(job_id)), uid_(uid), seats_(ranks) {}
+
+  uint64_t id() const { return id_; }
+  const std::string& job_id() const { return job_id_; }
+  uid_t uid() const { return uid_; }
+  uint32_t ranks() const { return static_cast<uint32_t>(seats_.size()); }
+  State state() const { return state_; }
+  const absl::Status& error() const { return error_; }
+  const policy::Overrides& wishes() const { return wishes_; }
+  const Member& member(uint32_t rank) const { return seats_[rank].member; }
+  bool joined(uint32_t rank) const { return seats_[rank].joined; }
+  bool left(uint32_t rank) const { return seats_[rank].left; }
+  // Nobody uses it any more and nothing runs: it may be forgotten.
+  bool abandoned() const;
+  // "rank 2 (pid 123)"
+  std::string NameOfRank(uint32_t rank) const;
+
+  // Takes a rank in; the last one makes the communicator ready. An error fails the whole forming
+  // (the caller fails the communicator): the number is taken, or `ranks` or wishes differ.
+  absl::Status Join(uint32_t rank, uint32_t ranks, const Member& member, int64_t deadline_ns);
+
+  // A rank's part arrives. `error`: the part cannot run; it and the other ranks' parts complete
+  // with errors. Returns what is to be completed at once. An error status means that no correct
+  // client sends this sequence: the session must end.
+  absl::StatusOr<std::vector<Outcome>> Submit(uint32_t rank, uint64_t sequence, RankPart part,
+                                              absl::Status error, int64_t now_ns);
+
+  // The next operation in order, if all ranks have submitted it and no other runs. It counts as
+  // running until FinishRunning().
+  std::optional<ReadyOperation> TakeReady(int64_t now_ns);
+  void FinishRunning(int64_t now_ns);
+  bool running() const { return running_; }
+
+  // A rank destroys its communicator or is gone. It submits nothing more; what it has submitted
+  // still counts.
+  void Leave(uint32_t rank);
+
+  // Whether it must fail now: a deadline has passed, or an operation waits for a rank that has
+  // left.
+  std::optional<CommFailure> Check(int64_t now_ns, int64_t op_timeout_ns) const;
+
+  // Fails it; no operation starts any more. Returns what is to be completed: the parts that wait.
+  // Does nothing if it has failed before.
+  std::vector<Outcome> Fail(const CommFailure& failure);
+
+  // For people: "waiting for rank 2 (pid 123)" and the like.
+  std::string PhaseOf(uint32_t rank) const;
+  uint32_t queued_ops() const { return static_cast<uint32_t>(pending_.size()); }
+
+ private:
+  struct Seat {
+    bool joined = false;
+    bool left = false;
+    Member member;
+    SequenceWindow window;
+  };
+  struct Operation {
+    std::vector<std::optional<RankPart>> parts;  // by rank; empty once completed
+    std::vector<bool> arrived;
+    uint32_t arrivals = 0;
+    int64_t first_arrival_ns = 0;
+    absl::Status poison;  // a part that cannot run
+  };
+
+  absl::Status CheckWishes(uint32_t rank, const Member& member) const;
+  std::vector<Outcome> Poison(Operation& operation, uint32_t rank, RankPart part,
+                              const absl::Status& error);
+  static absl::Status FindMismatch(uint64_t sequence, const std::vector<RankPart>& parts);
+  // The ranks that the head operation waits for.
+  std::vector<uint32_t> MissingAtHead() const;
+  std::vector<uint32_t> NotJoined() const;
+  // "rank 2 (pid 123), rank 3 (pid 124)"; cut after a few.
+  std::string NamesOf(const std::vector<uint32_t>& ranks) const;
+  std::optional<CommFailure> CheckForming(int64_t now_ns) const;
+  std::optional<CommFailure> CheckLeavers() const;
+
+  const uint64_t id_;
+  const std::string job_id_;
+  const uid_t uid_;
+  State state_ = State::kForming;
+  absl::Status error_;
+  policy::Overrides wishes_;
+  std::vector<Seat> seats_;  // by rank
+  uint32_t joined_count_ = 0, left_count_ = 0;
+  int64_t forming_deadline_ns_ = 0;        // the earliest of the members' deadlines; 0: none
+  std::map<uint64_t, Operation> pending_;  // by sequence; all are >= head_
+  uint64_t head_ = 0;                      // the next operation to run
+  int64_t head_since_ns_ = 0;              // when it became the next
+  bool running_ = false;
+  int64_t running_since_ns_ = 0;
+};
+
+// "all_reduce count=4 float32 sum"
+std::string Describe(const OpDesc& op);
+
+}  // namespace spccl::daemon

@@ -1,0 +1,170 @@
+#include "daemon/core.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr auto kCallDeadline = std::chrono::seconds(2);
+// Older than this, a heartbeat or a slice means that something hangs.
+constexpr int64_t kStalledNs = 10'000'000'000;
+
+class CoreSubscription final : public Subscription {
+ public:
+  explicit CoreSubscription(std::shared_ptr<Subscriber> subscriber)
+      : subscriber_(std::move(subscriber)) {}
+  ~CoreSubscription() override { subscriber_->Cancel(); }
+
+ private:
+  std::shared_ptr<Subscriber> subscriber_;
+};
+
+// The answer to a call, shared by the caller and the core thread: either may be gone first.
+struct PendingCall {
+  std::mutex mutex;
+  std::condition_variable answered;
+  bool done = false;
+  absl::Status status;
+};
+
+// Signals are for the program's main thread, wherever the core was created.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Core>> Core::Create(CoreOptions options, CoreHooks hooks) {
+  const BlockSignals block;
+  SPCCL_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Create());
+  SPCCL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                         Engine::Create(options, std::move(hooks), loop.get()));
+  auto core =
+      std::unique_ptr<Core>(new Core(std::move(options), std::move(loop), std::move(engine)));
+  core->thread_ = std::thread([raw = core.get()] { raw->Run(); });
+  ::pthread_setname_np(core->thread_.native_handle(), "spccl-core");
+  return core;
+}
+
+Core::~Core() {
+  loop_->Post([this] {
+    engine_->StopNow();
+    stop_deadline_ns_ = MonotonicNanos();
+  });
+  thread_.join();
+}
+
+void Core::Run() {
+  bool cancelled = false;
+  while (!(engine_->stopping() && engine_->quiet())) {
+    int wait_ms = engine_->Tick();
+    if (stop_deadline_ns_ != 0) {
+      const int64_t left_ns = stop_deadline_ns_ - MonotonicNanos();
+      if (left_ns <= 0 && !std::exchange(cancelled, true)) {
+        engine_->StopNow();
+        continue;
+      }
+      if (left_ns > 0) wait_ms = std::min<int>(wait_ms, 1 + left_ns / 1'000'000);
+    }
+    loop_->RunOnce(wait_ms);
+  }
+  // On this thread still: sessions close, what they held is handed to the reaper.
+  engine_->CloseAll();
+  std::lock_guard lock(mutex_);
+  stopped_ = true;
+  stopped_changed_.notify_all();
+}
+
+void Core::BeginStop() {
+  loop_->Post([this] {
+    engine_->BeginStop();
+    if (stop_deadline_ns_ == 0) stop_deadline_ns_ = MonotonicNanos() + options_.stop_timeout_ns;
+  });
+}
+
+bool Core::WaitStopped(int64_t timeout_ns) {
+  std::unique_lock lock(mutex_);
+  return stopped_changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
+                                   [this] { return stopped_; });
+}
+
+absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return absl::UnavailableError("spccld has stopped");
+  }
+  auto call = std::make_shared<PendingCall>();
+  loop_->Post([this, call, fn = std::move(fn)] {
+    absl::Status status = fn(*engine_);
+    std::lock_guard lock(call->mutex);
+    call->status = std::move(status);
+    call->done = true;
+    call->answered.notify_one();
+  });
+  std::unique_lock lock(call->mutex);
+  if (!call->answered.wait_for(lock, kCallDeadline, [&] { return call->done; })) {
+    return absl::DeadlineExceededError("the core thread does not answer");
+  }
+  return call->status;
+}
+
+void Core::FillProgress(CoreInfo* core) const {
+  const int64_t now_ns = MonotonicNanos();
+  const int64_t core_age = now_ns - engine_->CoreHeartbeatNanos();
+  const int64_t slice_age = engine_->scheduler().OldestSliceNanos(now_ns);
+  core->last_progress_age_ns = std::max(core_age, slice_age);
+  core->healthy = core->last_progress_age_ns < kStalledNs;
+  if (core_age >= kStalledNs) core->health_detail = "the core thread makes no progress";
+  if (slice_age >= kStalledNs) core->health_detail = "a channel thread makes no progress";
+}
+
+absl::StatusOr<Snapshot> Core::GetSnapshot() {
+  // Shared: after a deadline the core thread may still write it.
+  auto snapshot = std::make_shared<Snapshot>();
+  const absl::Status status = Call([snapshot](Engine& engine) {
+    *snapshot = engine.MakeSnapshot();
+    return absl::OkStatus();
+  });
+  SPCCL_RETURN_IF_ERROR(status);
+  FillProgress(&snapshot->core);
+  return std::move(*snapshot);
+}
+
+absl::Status Core::AbortComm(uint64_t comm_id, const std::string& reason) {
+  return Call([comm_id, reason](Engine& engine) { return engine.AbortComm(comm_id, reason); });
+}
+
+absl::Status Core::SetDraining(bool draining) {
+  return Call([draining](Engine& engine) {
+    engine.SetDraining(draining);
+    return absl::OkStatus();
+  });
+}
+
+std::unique_ptr<Subscription> Core::Subscribe(uint64_t from_sequence,
+                                              std::function<void(const Event&)> on_event) {
+  auto subscriber = std::make_shared<Subscriber>(std::move(on_event));
+  loop_->Post(
+      [this, subscriber, from_sequence] { engine_->events().Add(subscriber, from_sequence); });
+  return std::make_unique<CoreSubscription>(subscriber);
+}
+
+}  // namespace spccl::daemon

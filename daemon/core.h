@@ -1,0 +1,64 @@
+// The daemon's core: the core thread and what it owns. Runs in the daemon, and in tests' processes.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/control.h"
+#include "daemon/core_options.h"
+#include "daemon/engine.h"
+#include "daemon/event_loop.h"
+
+namespace spccl::daemon {
+
+class Core final : public Control {
+ public:
+  // Listens on runtime_dir/session.sock and serves from its own thread on.
+  static absl::StatusOr<std::unique_ptr<Core>> Create(CoreOptions options, CoreHooks hooks);
+  // Stops at once: cancels what runs and waits only for slices that are in the middle.
+  ~Core() override;
+
+  // Graceful: nothing new is taken, clients are told, what runs may end within stop_timeout_ns,
+  // then it is cancelled. Returns at once.
+  void BeginStop();
+  // Whether the core has stopped within the time. Nothing is served any more then.
+  bool WaitStopped(int64_t timeout_ns);
+
+  // Control. Not to be called from an event's callback. Unavailable once stopped; DeadlineExceeded
+  // if the core thread does not answer.
+  absl::StatusOr<Snapshot> GetSnapshot() override;
+  absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
+  absl::Status SetDraining(bool draining) override;
+  std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
+                                          std::function<void(const Event&)> on_event) override;
+
+  // For tests: mappings that the core holds now.
+  uint32_t mappings() const { return engine_->reaper().mappings(); }
+
+ private:
+  Core(CoreOptions options, std::unique_ptr<EventLoop> loop, std::unique_ptr<Engine> engine)
+      : options_(std::move(options)), loop_(std::move(loop)), engine_(std::move(engine)) {}
+  void Run();
+  // Runs `fn` on the core thread and waits for it.
+  absl::Status Call(std::function<absl::Status(Engine&)> fn);
+  void FillProgress(CoreInfo* core) const;
+
+  const CoreOptions options_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Engine> engine_;
+  int64_t stop_deadline_ns_ = 0;  // core thread; 0: not stopping
+
+  std::mutex mutex_;
+  std::condition_variable stopped_changed_;
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,25 @@
+#include "daemon/core_hooks.h"
+
+#include <utility>
+
+#include "collective/runtime/make_task.h"
+#include "daemon/settings_store.h"
+
+namespace spccl::daemon {
+
+CoreHooks HooksOf(SettingsStore* store) {
+  CoreHooks hooks;
+  hooks.settings = [store](const std::string& job_id, uint64_t comm_id,
+                           const policy::Overrides& wishes) {
+    const policy::Settings around = store->Resolve(job_id, comm_id);
+    return policy::Apply(policy::Apply(around, wishes), store->Get(CommScope{comm_id}));
+  };
+  hooks.forget = [store](uint64_t comm_id) { store->Forget(comm_id); };
+  hooks.make_task = [](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
+                       const policy::Settings& settings, runtime::DoneFn done) {
+    return runtime::MakeTask(op, ranks, settings, runtime::TaskOptions{}, std::move(done));
+  };
+  return hooks;
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,38 @@
+// What the core asks of the rest of the daemon; tests may put their own in its place.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "collective/op.h"
+#include "collective/policy/settings.h"
+#include "collective/runtime/rank_buffers.h"
+#include "collective/runtime/task.h"
+
+namespace spccl::daemon {
+
+class SettingsStore;
+
+struct CoreHooks {
+  // What an operation of a communicator runs with, now; `wishes` are its callers'.
+  std::function<policy::Settings(const std::string& job_id, uint64_t comm_id,
+                                 const policy::Overrides& wishes)>
+      settings;
+  // A communicator is gone.
+  std::function<void(uint64_t comm_id)> forget;
+  // As runtime::MakeTask.
+  std::function<absl::StatusOr<std::unique_ptr<runtime::Task>>(
+      const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
+      const policy::Settings& settings, runtime::DoneFn done)>
+      make_task;
+};
+
+// The daemon's own: settings from the store (borrowed), tasks of the host runtime. Callers' wishes
+// win over what the job and the whole say, and an operator's word on the communicator over them.
+CoreHooks HooksOf(SettingsStore* store);
+
+}  // namespace spccl::daemon

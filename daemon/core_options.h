@@ -1,0 +1,36 @@
+// What the core is built with. The configuration (daemon/config.h) converts into it, in main.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace spccl::daemon {
+
+// What clients may hold. Over a limit: a refusal that names it.
+struct Limits {
+  uint64_t sessions = 1024;
+  uint64_t communicators = 1024;
+  uint64_t ranks_per_communicator = 256;
+  uint64_t buffers_per_session = 4096;
+  uint64_t buffer_bytes_per_session = uint64_t{1} << 40;
+};
+
+struct CoreOptions {
+  std::string runtime_dir;  // holds session.sock; must exist
+  uint32_t channels = 0;    // channel threads; 0: one a core, at most 64
+  bool pin = false;         // each channel thread to a core of its own
+  // From the first rank's arrival at an operation to the last's, and from there to its end.
+  int64_t op_timeout_ns = 1'800'000'000'000;
+  int64_t init_timeout_ns = 60'000'000'000;   // for all ranks of a communicator to join
+  int64_t hello_timeout_ns = 10'000'000'000;  // for a new connection's first request
+  int64_t stop_timeout_ns = 10'000'000'000;   // for running operations to end when stopping
+  uint64_t inline_bytes = 64 * 1024;  // all ranks' inputs together: below, the core thread runs it
+  Limits limits;
+};
+
+// The socket that clients connect to.
+inline std::string SessionSocketPath(const std::string& runtime_dir) {
+  return runtime_dir + "/session.sock";
+}
+
+}  // namespace spccl::daemon

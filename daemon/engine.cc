@@ -1,0 +1,269 @@
+#include "daemon/engine.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr int64_t kCheckEveryNs = 20'000'000;
+constexpr int kBusyTurnMs = 50, kIdleTurnMs = 500;
+
+// Connections over the limit on sessions that are still accepted, so that they can be told why.
+constexpr uint64_t kRefusable = 64;
+
+constexpr size_t kScratchAlign = 64;
+
+}  // namespace
+
+Engine::Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, uint64_t boot_id)
+    : options_(std::move(options)),
+      hooks_(std::move(hooks)),
+      loop_(loop),
+      boot_id_(boot_id),
+      began_ns_(MonotonicNanos()),
+      unique_ids_(boot_id),
+      scratch_memory_(new std::byte[runtime::kScratchBytes + kScratchAlign]) {
+  void* aligned = scratch_memory_.get();
+  size_t space = runtime::kScratchBytes + kScratchAlign;
+  aligned = std::align(kScratchAlign, runtime::kScratchBytes, aligned, space);
+  scratch_ = runtime::Scratch(static_cast<std::byte*>(aligned), runtime::kScratchBytes);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, CoreHooks hooks,
+                                                       EventLoop* loop) {
+  uint64_t boot_id;
+  if (::getrandom(&boot_id, sizeof boot_id, 0) != sizeof boot_id) {
+    return ErrnoStatus(errno, "getrandom");
+  }
+  auto engine =
+      std::unique_ptr<Engine>(new Engine(std::move(options), std::move(hooks), loop, boot_id));
+  SPCCL_ASSIGN_OR_RETURN(engine->scheduler_,
+                         Scheduler::Create(engine->options_.channels, engine->options_.pin));
+  SPCCL_RETURN_IF_ERROR(engine->Listen());
+  return engine;
+}
+
+Engine::~Engine() {
+  SPCCL_CHECK(quiet());
+  CloseAll();
+}
+
+void Engine::CloseAll() {
+  StopListening();
+  while (!registry_.sessions.empty()) {
+    CloseSession(registry_.sessions.begin()->first, "spccld has stopped", LogLevel::kDebug);
+  }
+}
+
+absl::Status Engine::Listen() {
+  // Open to all users: who is calling comes from the kernel.
+  SPCCL_ASSIGN_OR_RETURN(listener_,
+                         shm::ListenSession(SessionSocketPath(options_.runtime_dir), 0666));
+  SPCCL_ASSIGN_OR_RETURN(listener_token_,
+                         loop_->Watch(listener_.get(), EPOLLIN, [this](uint32_t) { OnConnect(); }));
+  return absl::OkStatus();
+}
+
+void Engine::StopListening() {
+  if (!listener_.valid()) return;
+  loop_->Unwatch(listener_.get(), listener_token_);
+  listener_.Reset();
+  ::unlink(SessionSocketPath(options_.runtime_dir).c_str());
+}
+
+void Engine::OnConnect() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.valid()) {
+    Admit(std::move(socket));
+    return;
+  }
+  if (errno != EMFILE && errno != ENFILE) return;
+  // Out of descriptors, and the connection stays in the queue: listen again at the next check,
+  // rather than spin.
+  Log(LogLevel::kError, "session", "out of file descriptors: connections wait");
+  loop_->Unwatch(listener_.get(), listener_token_);
+  listener_token_ = 0;
+}
+
+void Engine::Admit(UniqueFd socket) {
+  absl::StatusOr<Peer> peer = IdentifyPeer(socket.get());
+  if (!peer.ok()) {
+    Log(LogLevel::kInfo, "session", "a client left while it connected",
+        {{"reason", std::string(peer.status().message())}});
+    return;
+  }
+  const uint64_t limit = options_.limits.sessions;
+  if (registry_.sessions.size() >= limit + kRefusable) return;
+  auto session = std::make_unique<Session>();
+  session->id = registry_.next_session_id++;
+  session->socket = std::move(socket);
+  session->peer = *std::move(peer);
+  session->hello_deadline_ns = MonotonicNanos() + options_.hello_timeout_ns;
+  if (registry_.sessions.size() >= limit) {
+    session->refusal = absl::ResourceExhaustedError(
+        absl::StrCat("spccld has ", limit, " sessions, its limit (max_sessions)"));
+  } else if (draining_ || stopping_) {
+    session->refusal = absl::UnavailableError("spccld is draining: it takes no new sessions");
+  }
+  if (const absl::Status status = WatchSession(*session); !status.ok()) {
+    Log(LogLevel::kError, "session", status.message().data());
+    return;
+  }
+  Job& job = registry_.jobs[session->peer.job_id];
+  job.uid = session->peer.uid;
+  ++job.sessions;
+  registry_.sessions.emplace(session->id, std::move(session));
+}
+
+absl::Status Engine::WatchSession(Session& session) {
+  const uint64_t id = session.id;
+  SPCCL_ASSIGN_OR_RETURN(session.socket_token,
+                         loop_->Watch(session.socket.get(), EPOLLIN | EPOLLRDHUP,
+                                      [this, id](uint32_t) { OnReadable(id); }));
+  if (!session.peer.pidfd.valid()) return absl::OkStatus();
+  auto token =
+      loop_->Watch(session.peer.pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnPeerGone(id); });
+  if (!token.ok()) {
+    loop_->Unwatch(session.socket.get(), session.socket_token);
+    return token.status();
+  }
+  session.pidfd_token = *token;
+  return absl::OkStatus();
+}
+
+int Engine::Tick() {
+  const int64_t now_ns = MonotonicNanos();
+  if (now_ns >= next_check_ns_) {
+    next_check_ns_ = now_ns + kCheckEveryNs;
+    CheckDeadlines(now_ns);
+  }
+  return registry_.sessions.empty() && listener_token_ != 0 ? kIdleTurnMs : kBusyTurnMs;
+}
+
+void Engine::CheckDeadlines(int64_t now_ns) {
+  if (listener_.valid() && listener_token_ == 0) {
+    auto token = loop_->Watch(listener_.get(), EPOLLIN, [this](uint32_t) { OnConnect(); });
+    if (token.ok()) listener_token_ = *token;
+  }
+  std::vector<uint64_t> late;
+  for (const auto& [id, session] : registry_.sessions) {
+    if (session->hello_deadline_ns != 0 && now_ns >= session->hello_deadline_ns) late.push_back(id);
+  }
+  for (const uint64_t id : late) {
+    CloseSession(id, "waiting for its first request: the deadline has passed", LogLevel::kWarning);
+  }
+  std::vector<std::pair<uint64_t, CommFailure>> failures;
+  for (const auto& [id, entry] : registry_.comms) {
+    if (auto failure = entry->comm.Check(now_ns, options_.op_timeout_ns)) {
+      failures.emplace_back(id, *std::move(failure));
+    }
+  }
+  for (const auto& [id, failure] : failures) FailComm(id, failure);
+}
+
+void Engine::OnPeerGone(uint64_t session_id) {
+  CloseSession(session_id, "has ended", LogLevel::kInfo);
+}
+
+void Engine::CloseSession(uint64_t session_id, const std::string& reason, LogLevel level) {
+  const auto found = registry_.sessions.find(session_id);
+  if (found == registry_.sessions.end()) return;
+  const std::unique_ptr<Session> session = std::move(found->second);
+  registry_.sessions.erase(found);
+  const Peer& peer = session->peer;
+  Log(level, "session", "session closed",
+      {{"session", absl::StrCat(session_id)},
+       {"pid", absl::StrCat(peer.pid)},
+       {"uid", absl::StrCat(peer.uid)},
+       {"job", peer.job_id},
+       {"reason", reason}});
+  loop_->Unwatch(session->socket.get(), session->socket_token);
+  loop_->Unwatch(peer.pidfd.get(), session->pidfd_token);
+  loop_->Unwatch(session->doorbell.get(), session->doorbell_token);
+  if (session->port) {
+    session->port->Close();
+    Record("session-closed", peer.job_id, 0, peer.uid,
+           absl::StrCat("session ", session_id, " (pid ", peer.pid, "): ", reason));
+  }
+  for (const auto& [handle, membership] : session->memberships) {
+    LeaveComm(membership.comm_id, membership.rank, reason);
+  }
+  --registry_.jobs[peer.job_id].sessions;
+  registry_.ForgetIfEmpty(peer.job_id);
+}
+
+void Engine::Doom(uint64_t session_id, std::string reason) {
+  loop_->Post([this, session_id, reason = std::move(reason)] {
+    CloseSession(session_id, reason, LogLevel::kWarning);
+  });
+}
+
+void Engine::Record(std::string kind, const std::string& job_id, uint64_t comm_id, uid_t uid,
+                    std::string message) {
+  Event event{};
+  event.kind = std::move(kind);
+  event.job_id = job_id;
+  event.comm_id = comm_id;
+  event.uid = uid;
+  event.message = std::move(message);
+  events_.Record(std::move(event));
+}
+
+void Engine::BeginStop() {
+  if (stopping_) return;
+  stopping_ = true;
+  draining_ = true;
+  StopListening();
+  Record("stopping", "", 0, 0, "spccld is stopping");
+  for (const auto& [id, session] : registry_.sessions) {
+    if (!session->port) continue;
+    shm::Reply goodbye{};
+    goodbye.magic = shm::kSessionMagic;
+    goodbye.type = shm::ReplyType::kGoodbye;
+    shm::SetText(goodbye.message, "spccld is stopping");
+    Send(*session, goodbye);
+  }
+  std::vector<uint64_t> idle;
+  for (const auto& [id, entry] : registry_.comms) {
+    if (!entry->comm.running()) idle.push_back(id);
+  }
+  for (const uint64_t id : idle) Pump(id);
+}
+
+void Engine::StopNow() {
+  BeginStop();
+  std::vector<uint64_t> running;
+  for (const auto& [id, entry] : registry_.comms) running.push_back(id);
+  for (const uint64_t id : running) {
+    FailComm(id, {.status = absl::UnavailableError("spccld is stopping"), .culprit_rank = -1});
+  }
+}
+
+void Engine::SetDraining(bool draining) {
+  if (draining_ == draining) return;
+  draining_ = draining || stopping_;
+  Record(draining_ ? "draining" : "undrained", "", 0, 0,
+         draining_ ? "no new sessions and communicators" : "new sessions and communicators again");
+}
+
+absl::Status Engine::AbortComm(uint64_t comm_id, const std::string& reason) {
+  const CommEntry* entry = registry_.FindComm(comm_id);
+  if (entry == nullptr) {
+    return absl::NotFoundError(absl::StrCat("there is no communicator ", comm_id));
+  }
+  FailComm(comm_id, {.status = absl::AbortedError(
+                         absl::StrCat("the communicator was aborted by an operator: ", reason)),
+                     .culprit_rank = -1});
+  return absl::OkStatus();
+}
+
+}  // namespace spccl::daemon

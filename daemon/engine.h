@@ -1,0 +1,148 @@
+// The daemon's core, as one thread sees it: accepts sessions, answers requests, takes submissions
+// in, starts operations and ends them. All methods belong to the core thread, but OnTaskDone().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "collective/policy/settings.h"
+#include "collective/runtime/rank_buffers.h"
+#include "collective/runtime/task.h"
+#include "daemon/core_hooks.h"
+#include "daemon/core_options.h"
+#include "daemon/event_log.h"
+#include "daemon/event_loop.h"
+#include "daemon/registry.h"
+#include "daemon/scheduler.h"
+#include "daemon/submission_check.h"
+#include "proto/shm/session.h"
+#include "proto/shm/socket.h"
+
+namespace spccl::daemon {
+
+class Engine {
+ public:
+  // Borrows the loop. Listens on runtime_dir/session.sock.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(CoreOptions options, CoreHooks hooks,
+                                                        EventLoop* loop);
+  // Nothing may run any more: quiet() is true.
+  ~Engine();
+
+  // Looks after deadlines; call it every turn of the loop. Returns how long the next turn may wait.
+  int Tick();
+
+  // Takes nothing new, tells the clients, fails what does not run yet; what runs goes on.
+  void BeginStop();
+  // Also cancels what runs.
+  void StopNow();
+  // Once quiet: closes all sessions.
+  void CloseAll();
+  bool stopping() const { return stopping_; }
+  bool quiet() const { return registry_.running_ops == 0; }
+
+  void SetDraining(bool draining);
+  absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
+  Snapshot MakeSnapshot() const;
+  EventLog& events() { return events_; }
+
+  uint64_t boot_id() const { return boot_id_; }
+  const Scheduler& scheduler() const { return *scheduler_; }
+  const Reaper& reaper() const { return reaper_; }
+  int64_t CoreHeartbeatNanos() const { return loop_->heartbeat_ns(); }
+
+ private:
+  Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, uint64_t boot_id);
+
+  // engine.cc: sessions come and go.
+  absl::Status Listen();
+  void StopListening();
+  void OnConnect();
+  void Admit(UniqueFd socket);
+  absl::Status WatchSession(Session& session);
+  void CheckDeadlines(int64_t now_ns);
+  void OnPeerGone(uint64_t session_id);
+  void CloseSession(uint64_t session_id, const std::string& reason, LogLevel level);
+  // Closes it in the next turn of the loop, for callers that are in the middle of something.
+  void Doom(uint64_t session_id, std::string reason);
+  void Record(std::string kind, const std::string& job_id, uint64_t comm_id, uid_t uid,
+              std::string message);
+
+  // engine_requests.cc: what clients ask by the socket.
+  void OnReadable(uint64_t session_id);
+  void HandlePacket(Session& session, std::span<const std::byte> bytes, shm::Packet packet);
+  void Answer(Session& session, const shm::Request& request, std::vector<UniqueFd> fds);
+  absl::Status Hello(Session& session, const shm::Request& request);
+  absl::StatusOr<MappingRef> OpenSegment(Session& session, UniqueFd* segment_fd);
+  absl::StatusOr<uint64_t> RegisterMemfd(Session& session, const shm::Request& request,
+                                         UniqueFd fd);
+  absl::StatusOr<uint64_t> RegisterAddress(Session& session, const shm::Request& request);
+  absl::StatusOr<uint64_t> AddBuffer(Session& session, Buffer buffer);
+  absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes) const;
+  absl::StatusOr<MappingRef> MapOnce(Session& session, int fd, uint64_t least_bytes,
+                                     uint64_t* memory_id);
+  absl::Status Deregister(Session& session, uint64_t buffer_id);
+  void Probe(Session& session, const shm::Request& request);
+  void Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds = {});
+  void Reply(Session& session, uint64_t request_id, const absl::Status& status, uint64_t value = 0);
+
+  // engine_comms.cc: communicators form, end and fail.
+  absl::Status JoinComm(Session& session, const shm::Request& request);
+  absl::StatusOr<CommEntry*> FindOrMakeComm(Session& session, const UniqueIdBytes& unique_id,
+                                            uint32_t ranks);
+  void AnnounceReady(CommEntry& entry);
+  absl::Status DestroyComm(Session& session, uint32_t handle, bool abort);
+  void LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why);
+  void FailComm(uint64_t comm_id, const CommFailure& failure);
+  void TellMembers(CommEntry& entry, bool was_forming);
+  void EraseIfAbandoned(uint64_t comm_id);
+
+  // engine_ops.cc: operations.
+  void DrainSubmissions(uint64_t session_id);
+  absl::Status TakeSubmission(Session& session, const shm::Submission& slot);
+  SlotCheck CheckSlot(const Session& session, const shm::Submission& slot) const;
+  RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op);
+  void Pump(uint64_t comm_id);
+  void Start(CommEntry& entry, ReadyOperation ready);
+  void RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running);
+  void CompleteAll(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
+  void Complete(std::vector<Outcome> outcomes);
+  // Any thread: writes the completions, then hands the bookkeeping to the core thread.
+  void OnTaskDone(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
+  void Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
+  void Cancel(CommEntry& entry, const CommFailure& failure);
+  // Applies `add` to the counters of the communicator, of its job and of the whole.
+  template <typename Add>
+  void ForEachCounters(CommEntry& entry, Add add) {
+    add(entry.counters);
+    add(registry_.jobs[entry.comm.job_id()].counters);
+    add(registry_.counters);
+  }
+
+  const CoreOptions options_;
+  const CoreHooks hooks_;
+  EventLoop* const loop_;
+  const uint64_t boot_id_;
+  const int64_t began_ns_;
+
+  // Order of destruction: what holds mappings goes before the reaper.
+  Reaper reaper_;
+  std::unique_ptr<Scheduler> scheduler_;
+  UniqueIds unique_ids_;
+  EventLog events_;
+  Registry registry_;
+  UniqueFd listener_;
+  EventLoop::Token listener_token_ = 0;
+  bool draining_ = false, stopping_ = false;
+  int64_t next_check_ns_ = 0;
+  std::unique_ptr<std::byte[]> scratch_memory_;
+  runtime::Scratch scratch_;
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,287 @@
+// Operations: from the slot to the completion.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/runtime/make_task.h"
+#include "daemon/engine.h"
+
+namespace spccl::daemon {
+namespace {
+
+// Slots of one session in a row, before other sessions get their turn.
+constexpr int kSlotsATurn = 64;
+
+bool AllMapped(const std::vector<runtime::RankBuffers>& ranks, const OpDesc& op) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const bool reads = op.kind != OpKind::kBroadcast || op.root == rank;
+    if (!ranks[rank].recv.mapped() || (reads && !ranks[rank].send.mapped())) return false;
+  }
+  return true;
+}
+
+uint64_t InputBytes(const OpDesc& op, uint64_t ranks) {
+  const uint64_t readers = op.kind == OpKind::kBroadcast ? 1 : ranks;
+  return SendElements(op, static_cast<uint32_t>(ranks)) * SizeOf(op.dtype) * readers;
+}
+
+// What one rank is told of an operation's end. The rank at fault gets the error itself, the others
+// an error that names it.
+absl::Status StatusFor(uint32_t rank, const RunningOp& running, const runtime::OpResult& result) {
+  const int culprit = result.culprit_rank;
+  const bool is_known = culprit >= 0 && static_cast<size_t>(culprit) < running.pids.size();
+  if (result.status.ok() || !is_known || static_cast<uint32_t>(culprit) == rank ||
+      running.cancelled.load(std::memory_order_relaxed)) {
+    return result.status;
+  }
+  return absl::AbortedError(absl::StrCat("rank ", culprit, " (pid ", running.pids[culprit],
+                                         "): ", result.status.message()));
+}
+
+void AddStats(const runtime::OpStats& stats, Counters& counters) {
+  counters.dense_bytes += stats.dense_bytes;
+  counters.wire_bytes += stats.wire_bytes;
+  for (int format = 0; format < kFormatCount; ++format) {
+    counters.sends_by_format[format] += stats.sends_by_format[format];
+  }
+  if (stats.input_elements != 0) {
+    counters.last_input_nnz = stats.input_nnz;
+    counters.last_input_elements = stats.input_elements;
+  }
+  if (stats.result_elements != 0) {
+    counters.last_result_nnz = stats.result_nnz;
+    counters.last_result_elements = stats.result_elements;
+  }
+}
+
+}  // namespace
+
+void Engine::DrainSubmissions(uint64_t session_id) {
+  Session* const session = registry_.FindSession(session_id);
+  if (session == nullptr) return;
+  std::atomic<uint32_t>* const sleepers = session->submissions->sleepers();
+  // While we look the client need not ring. Relaxed: a ring too many does no harm.
+  sleepers->store(0, std::memory_order_relaxed);
+  for (int i = 0; i < kSlotsATurn; ++i) {
+    shm::Submission slot;
+    shm::RingState state = session->submissions->TryPop(&slot);
+    if (state == shm::RingState::kNotReady) {
+      // Sequentially consistent: the client stores `tail` and then loads `sleepers`, we store
+      // `sleepers` and then load `tail`; one of us sees the other's store.
+      sleepers->store(1, std::memory_order_seq_cst);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      state = session->submissions->TryPop(&slot);
+      if (state == shm::RingState::kNotReady) return;
+      sleepers->store(0, std::memory_order_relaxed);
+    }
+    absl::Status taken = state == shm::RingState::kCorrupt
+                             ? absl::InvalidArgumentError(
+                                   "its submission ring has an impossible "
+                                   "index")
+                             : TakeSubmission(*session, slot);
+    if (!taken.ok()) {
+      CloseSession(session_id, absl::StrCat("broke the protocol: ", taken.message()),
+                   LogLevel::kWarning);
+      return;
+    }
+  }
+  loop_->Post([this, session_id] { DrainSubmissions(session_id); });
+}
+
+SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot) const {
+  const auto member = [&](uint32_t handle) -> std::optional<MemberView> {
+    const auto found = session.memberships.find(handle);
+    if (found == session.memberships.end()) return std::nullopt;
+    const CommEntry* const entry = registry_.FindComm(found->second.comm_id);
+    return MemberView{.ranks = entry->comm.ranks(), .rank = found->second.rank};
+  };
+  const auto buffer = [&](uint64_t id) -> std::optional<BufferView> {
+    const auto found = session.buffers.find(id);
+    if (found == session.buffers.end()) return std::nullopt;
+    // Ranges of the client's own memory cannot be told apart by id: each is its own memory here,
+    // and an overlap harms only who asked for it.
+    const Buffer& buffer = found->second;
+    return BufferView{.size_bytes = buffer.size_bytes,
+                      .memory_id = buffer.mapping ? buffer.memory_id : (uint64_t{1} << 63) | id};
+  };
+  return CheckSubmission(
+      slot,
+      SessionView{.member = member, .buffer = buffer, .attach_possible = session.peer.pid != 0});
+}
+
+RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const OpDesc& op) {
+  RankPart part;
+  part.op = op;
+  part.ticket = slot.ticket;
+  part.handle = slot.comm_id;
+  part.port = session.port;
+  const auto view = [&session](const shm::BufferRef& ref, MappingRef* owner) {
+    if (ref.buffer_id == shm::kRawAddress) {
+      return runtime::MemoryView::Remote(session.peer.pid, ref.offset);
+    }
+    const auto found = session.buffers.find(ref.buffer_id);
+    if (found == session.buffers.end()) return runtime::MemoryView();  // unused: broadcast
+    Buffer& buffer = found->second;
+    ++buffer.uses;
+    if (!buffer.mapping) {
+      return runtime::MemoryView::Remote(session.peer.pid, buffer.address + ref.offset);
+    }
+    *owner = buffer.mapping;
+    return runtime::MemoryView::Mapped(buffer.mapping->data() + ref.offset);
+  };
+  part.buffers.send = view(slot.send, &part.send_owner);
+  part.buffers.recv = view(slot.recv, &part.recv_owner);
+  return part;
+}
+
+absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slot) {
+  if (!session.port->Admit()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("it has more than ", shm::kCompletionCapacity,
+                     " operations submitted and not reaped, or an impossible completion index"));
+  }
+  SlotCheck check = CheckSlot(session, slot);
+  if (check.fault == SlotFault::kCorrupt) return check.status;
+  const auto found = session.memberships.find(slot.comm_id);
+  if (found == session.memberships.end()) {
+    return session.port->Complete(slot.ticket, slot.comm_id, check.status)
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError("its completion ring has an impossible index");
+  }
+  const Membership membership = found->second;
+  CommEntry* const entry = registry_.FindComm(membership.comm_id);
+  RankPart part;
+  if (check.fault == SlotFault::kNone) {
+    part = MakePart(session, slot, check.op);
+  } else {
+    part.ticket = slot.ticket;
+    part.handle = slot.comm_id;
+    part.port = session.port;
+  }
+  SPCCL_ASSIGN_OR_RETURN(std::vector<Outcome> outcomes,
+                         entry->comm.Submit(membership.rank, slot.sequence, std::move(part),
+                                            check.status, MonotonicNanos()));
+  Complete(std::move(outcomes));
+  Pump(membership.comm_id);
+  return absl::OkStatus();
+}
+
+void Engine::Complete(std::vector<Outcome> outcomes) {
+  // A ring that turns out to be broken ends its session at that client's next submission.
+  for (const Outcome& outcome : outcomes) {
+    outcome.part.port->Complete(outcome.part.ticket, outcome.part.handle, outcome.status);
+  }
+}
+
+void Engine::Pump(uint64_t comm_id) {
+  CommEntry* const entry = registry_.FindComm(comm_id);
+  if (entry == nullptr || entry->pumping) return;
+  entry->pumping = true;
+  if (stopping_ && !entry->comm.running()) {
+    FailComm(comm_id, {.status = absl::UnavailableError("spccld is stopping"), .culprit_rank = -1});
+  }
+  while (auto ready = entry->comm.TakeReady(MonotonicNanos())) Start(*entry, *std::move(ready));
+  // Only a rank that has left is news here; times are looked after by CheckDeadlines().
+  if (auto failure = entry->comm.Check(0, options_.op_timeout_ns)) FailComm(comm_id, *failure);
+  entry->pumping = false;
+  EraseIfAbandoned(comm_id);
+}
+
+void Engine::Start(CommEntry& entry, ReadyOperation ready) {
+  auto running = std::make_shared<RunningOp>();
+  running->comm_id = entry.comm.id();
+  running->sequence = ready.sequence;
+  running->parts = std::move(ready.parts);
+  running->began_ns = MonotonicNanos();
+  for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
+    running->pids.push_back(entry.comm.member(rank).pid);
+  }
+  entry.running = running;
+  ++registry_.running_ops;
+  runtime::OpResult at_once;
+  at_once.status = ready.mismatch;
+  const OpDesc op = running->parts[0].op;
+  if (!at_once.status.ok() || op.count == 0) return OnTaskDone(running, at_once);
+
+  std::vector<runtime::RankBuffers> ranks;
+  for (const RankPart& part : running->parts) ranks.push_back(part.buffers);
+  const policy::Settings settings =
+      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes());
+  running->payload_bytes = InputBytes(op, ranks.size());
+  absl::StatusOr<std::unique_ptr<runtime::Task>> task = hooks_.make_task(
+      op, ranks, settings,
+      [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); });
+  if (!task.ok()) {
+    at_once.status = task.status();
+    return OnTaskDone(running, at_once);
+  }
+  entry.running_algorithm = std::string(policy::NameOf(runtime::Resolve(settings)));
+  running->task = *std::move(task);
+  // A slice that must reach into another process may have to wait there: never on this thread.
+  if (running->payload_bytes < options_.inline_bytes && AllMapped(ranks, op)) {
+    RunInline(entry, running);
+  } else {
+    scheduler_->Add(entry.comm.job_id(), entry.comm.id(), running->task);
+  }
+}
+
+void Engine::RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running) {
+  // Its own reference: the operation's end drops the other.
+  const std::shared_ptr<runtime::Task> task = running->task;
+  runtime::Progress progress;
+  do {
+    progress = task->RunOne(scratch_);
+  } while (progress == runtime::Progress::kRan);
+  if (progress == runtime::Progress::kIdle) {
+    scheduler_->Add(entry.comm.job_id(), entry.comm.id(), task);
+  }
+}
+
+void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,
+                        const runtime::OpResult& result) {
+  for (uint32_t rank = 0; rank < running->parts.size(); ++rank) {
+    const RankPart& part = running->parts[rank];
+    if (!part.port->Complete(part.ticket, part.handle, StatusFor(rank, *running, result))) {
+      running->broken_ranks.push_back(rank);
+    }
+  }
+  if (loop_->OnLoopThread()) return Finish(running, result);
+  loop_->Post([this, running, result] { Finish(running, result); });
+}
+
+void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result) {
+  CommEntry* const entry = registry_.FindComm(running->comm_id);
+  SPCCL_CHECK(entry != nullptr && entry->running == running);
+  const int64_t now_ns = MonotonicNanos();
+  for (const uint32_t rank : running->broken_ranks) {
+    Doom(entry->comm.member(rank).session_id,
+         "broke the protocol: its completion ring has an impossible index");
+  }
+  ForEachCounters(*entry, [&](Counters& counters) {
+    ++counters.ops;
+    if (!result.status.ok()) ++counters.failed_ops;
+    counters.payload_bytes += running->payload_bytes;
+    counters.busy_ns += static_cast<uint64_t>(now_ns - running->began_ns);
+    AddStats(result.stats, counters);
+  });
+  running->parts.clear();
+  running->task.reset();
+  entry->running.reset();
+  --registry_.running_ops;
+  entry->comm.FinishRunning(now_ns);
+  Pump(running->comm_id);
+  EraseIfAbandoned(running->comm_id);
+}
+
+void Engine::Cancel(CommEntry& entry, const CommFailure& failure) {
+  // Its own references: Cancel() may end the operation right here.
+  const std::shared_ptr<RunningOp> running = entry.running;
+  const std::shared_ptr<runtime::Task> task = running->task;
+  if (!task) return;
+  running->cancelled.store(true, std::memory_order_relaxed);
+  task->Cancel(failure.status, failure.culprit_rank);
+  scheduler_->Remove(task.get());
+}
+
+}  // namespace spccl::daemon

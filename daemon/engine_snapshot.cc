@@ -1,0 +1,86 @@
+// What the control services see.
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/version.h"
+#include "daemon/engine.h"
+#include "kernels/host/codec.h"
+
+namespace spccl::daemon {
+namespace {
+
+std::string_view NameOf(Communicator::State state) {
+  constexpr std::string_view kNames[] = {"forming", "ready", "failed"};
+  return kNames[static_cast<int>(state)];
+}
+
+std::vector<RankInfo> MembersOf(const Communicator& comm) {
+  std::vector<RankInfo> members;
+  for (uint32_t rank = 0; rank < comm.ranks(); ++rank) {
+    if (!comm.joined(rank)) continue;
+    members.push_back(RankInfo{.rank = rank,
+                               .session_id = comm.member(rank).session_id,
+                               .pid = comm.member(rank).pid,
+                               .phase = comm.PhaseOf(rank)});
+  }
+  return members;
+}
+
+}  // namespace
+
+Snapshot Engine::MakeSnapshot() const {
+  Snapshot snapshot{};
+  snapshot.core.boot_id = boot_id_;
+  snapshot.core.pid = ::getpid();
+  snapshot.core.uptime_ns = MonotonicNanos() - began_ns_;
+  snapshot.core.version = kVersion;
+  snapshot.core.codec_target = std::string(CurrentTarget());
+  snapshot.core.draining = draining_;
+  snapshot.core.channels = scheduler_->channels();
+  snapshot.core.sessions = static_cast<uint32_t>(registry_.sessions.size());
+  snapshot.core.mapped_bytes = reaper_.mapped_bytes();
+  snapshot.core.counters = registry_.counters;
+  for (const auto& [id, job] : registry_.jobs) {
+    snapshot.jobs.push_back(JobInfo{.id = id,
+                                    .uid = job.uid,
+                                    .sessions = job.sessions,
+                                    .communicators = job.communicators,
+                                    .buffers = 0,
+                                    .buffer_bytes = 0,
+                                    .counters = job.counters});
+  }
+  for (const auto& [id, session] : registry_.sessions) {
+    for (const auto& [buffer_id, buffer] : session->buffers) {
+      snapshot.buffers.push_back(BufferInfo{.id = buffer_id,
+                                            .session_id = id,
+                                            .pid = session->peer.pid,
+                                            .uid = session->peer.uid,
+                                            .job_id = session->peer.job_id,
+                                            .kind = buffer.mapping ? "mapped" : "attach",
+                                            .size_bytes = buffer.size_bytes,
+                                            .uses = buffer.uses});
+    }
+    for (JobInfo& job : snapshot.jobs) {
+      if (job.id != session->peer.job_id) continue;
+      job.buffers += static_cast<uint32_t>(session->buffers.size());
+      job.buffer_bytes += session->buffer_bytes;
+    }
+  }
+  for (const auto& [id, entry] : registry_.comms) {
+    const Communicator& comm = entry->comm;
+    snapshot.comms.push_back(CommInfo{.id = id,
+                                      .job_id = comm.job_id(),
+                                      .uid = comm.uid(),
+                                      .ranks = comm.ranks(),
+                                      .state = std::string(NameOf(comm.state())),
+                                      .error = std::string(comm.error().message()),
+                                      .settings = hooks_.settings(comm.job_id(), id, comm.wishes()),
+                                      .running_algorithm = entry->running_algorithm,
+                                      .queued_ops = comm.queued_ops(),
+                                      .counters = entry->counters,
+                                      .members = MembersOf(comm)});
+  }
+  return snapshot;
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,28 @@
+#include "daemon/event_log.h"
+
+#include <ctime>
+#include <utility>
+
+namespace spccl::daemon {
+
+void EventLog::Record(Event event) {
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  event.sequence = next_sequence_++;
+  event.unix_nanos = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  std::erase_if(subscribers_,
+                [&event](const auto& subscriber) { return !subscriber->Deliver(event); });
+  kept_.push_back(std::move(event));
+  if (kept_.size() > kKept) kept_.pop_front();
+}
+
+void EventLog::Add(std::shared_ptr<Subscriber> subscriber, uint64_t from_sequence) {
+  if (from_sequence > 0) {
+    for (const Event& event : kept_) {
+      if (event.sequence >= from_sequence && !subscriber->Deliver(event)) return;
+    }
+  }
+  subscribers_.push_back(std::move(subscriber));
+}
+
+}  // namespace spccl::daemon

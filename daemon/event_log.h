@@ -1,0 +1,53 @@
+// What happened, for those who follow: the last events kept in a bounded ring, and the subscribers.
+// Core thread, except that a Subscription may be dropped on any thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "daemon/control.h"
+
+namespace spccl::daemon {
+
+// One subscriber. Shared by the log and by the Subscription that its owner holds.
+class Subscriber {
+ public:
+  explicit Subscriber(std::function<void(const Event&)> on_event)
+      : on_event_(std::move(on_event)) {}
+  // False once Cancel() was called.
+  bool Deliver(const Event& event) {
+    std::lock_guard lock(mutex_);
+    if (on_event_) on_event_(event);
+    return on_event_ != nullptr;
+  }
+  // Waits for a delivery that is under way; none comes after.
+  void Cancel() {
+    std::lock_guard lock(mutex_);
+    on_event_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void(const Event&)> on_event_;
+};
+
+class EventLog {
+ public:
+  static constexpr size_t kKept = 1024;
+
+  // Numbers the event, stamps it, keeps it and tells every subscriber.
+  void Record(Event event);
+  // With from_sequence > 0 first delivers what is still kept from there on.
+  void Add(std::shared_ptr<Subscriber> subscriber, uint64_t from_sequence);
+
+ private:
+  uint64_t next_sequence_ = 1;
+  std::deque<Event> kept_;
+  std::vector<std::shared_ptr<Subscriber>> subscribers_;
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,155 @@
+// spccld: reads the configuration, starts the core and the control server, stops on a signal.
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/version.h"
+#include "daemon/config.h"
+#include "daemon/control_server.h"
+#include "daemon/core.h"
+#include "daemon/settings_store.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr int kFine = 0, kWrongUse = 1, kCannotRun = 2, kStoppedAtOnce = 3;
+// How long a slice in the middle may hold up the end, beyond the configured time.
+constexpr int64_t kStopGraceNs = 5'000'000'000;
+
+CoreOptions OptionsOf(const Config& config) {
+  CoreOptions options;
+  options.runtime_dir = config.runtime_dir;
+  options.channels = config.channels;
+  options.pin = config.pin;
+  options.op_timeout_ns = config.op_timeout_ns;
+  options.init_timeout_ns = config.init_timeout_ns;
+  options.stop_timeout_ns = config.stop_timeout_ns;
+  options.limits.sessions = config.max_sessions;
+  options.limits.communicators = config.max_communicators;
+  options.limits.buffers_per_session = config.max_buffers_per_client;
+  options.limits.buffer_bytes_per_session = config.max_buffer_bytes_per_client;
+  return options;
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("mkdir ", path));
+}
+
+// A session takes three descriptors; the usual soft limit of 1,024 is soon reached.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// SIGTERM and SIGINT, blocked in every thread, so that the main thread takes them one by one.
+class StopSignals {
+ public:
+  StopSignals() {
+    ::sigemptyset(&set_);
+    ::sigaddset(&set_, SIGTERM);
+    ::sigaddset(&set_, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+  void Await() const {
+    while (::sigwaitinfo(&set_, nullptr) < 0) {
+    }
+  }
+  // Whether one more has come.
+  bool Taken() const {
+    const timespec at_once{};
+    return ::sigtimedwait(&set_, nullptr, &at_once) > 0;
+  }
+
+ private:
+  sigset_t set_;
+};
+
+struct Parts {
+  std::unique_ptr<SettingsStore> settings;
+  std::unique_ptr<Core> core;
+  std::unique_ptr<ControlServer> control;
+};
+
+absl::StatusOr<Parts> Start(const Config& config) {
+  Parts parts;
+  SPCCL_RETURN_IF_ERROR(MakeFolder(config.runtime_dir));
+  SPCCL_ASSIGN_OR_RETURN(parts.settings, SettingsStore::Create(config.state_dir, config.settings));
+  SPCCL_ASSIGN_OR_RETURN(parts.core,
+                         Core::Create(OptionsOf(config), HooksOf(parts.settings.get())));
+  ControlServerOptions control;
+  control.runtime_dir = config.runtime_dir;
+  control.admin_group = config.admin_group;
+  SPCCL_ASSIGN_OR_RETURN(parts.control, ControlServer::Create(std::move(control), parts.core.get(),
+                                                              parts.settings.get()));
+  return parts;
+}
+
+// Ends the process here if a second signal comes, or if a slice never ends.
+void Stop(const Config& config, const StopSignals& signals, Core& core) {
+  Log(LogLevel::kInfo, "main", "stopping: running operations may end");
+  core.BeginStop();
+  constexpr int64_t kStepNs = 20'000'000;
+  int64_t waited_ns = 0;
+  while (!core.WaitStopped(kStepNs)) {
+    waited_ns += kStepNs;
+    const bool hurry = signals.Taken();
+    if (!hurry && waited_ns < config.stop_timeout_ns + kStopGraceNs) continue;
+    Log(LogLevel::kWarning, "main",
+        hurry ? "second signal: stopping at once" : "a channel thread does not end: leaving it");
+    ::unlink(ControlSocketPath(config.runtime_dir).c_str());
+    std::_Exit(kStoppedAtOnce);
+  }
+}
+
+int Main(int argc, const char* const* argv) {
+  absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv, kVersion);
+  if (!line.ok()) {
+    std::fprintf(stderr, "spccld: %s\n", std::string(line.status().message()).c_str());
+    return kWrongUse;
+  }
+  if (!line->run) {
+    std::fputs(line->output.c_str(), stdout);
+    return kFine;
+  }
+  const Config& config = line->config;
+  ConfigureLog(config.log_level, config.log_format);
+  RaiseDescriptorLimit();
+  const StopSignals signals;
+  absl::StatusOr<Parts> parts = Start(config);
+  if (!parts.ok()) {
+    Log(LogLevel::kError, "main", "cannot start",
+        {{"reason", std::string(parts.status().message())}});
+    return kCannotRun;
+  }
+  Log(LogLevel::kInfo, "main", "serving",
+      {{"version", kVersion}, {"socket", SessionSocketPath(config.runtime_dir)}});
+  signals.Await();
+  Stop(config, signals, *parts->core);
+  parts->control.reset();
+  Log(LogLevel::kInfo, "main", "stopped");
+  return kFine;
+}
+
+}  // namespace
+}  // namespace spccl::daemon
+
+int main(int argc, char** argv) {
+  return spccl::daemon::Main(argc, argv);
+}

@@ -1,0 +1,134 @@
+#include "daemon/peer.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr int kSoPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5; not in older headers
+
+bool IsReadable(int fd, short events) {
+  pollfd query{.fd = fd, .events = events, .revents = 0};
+  return ::poll(&query, 1, 0) > 0 && query.revents != 0;
+}
+
+absl::StatusOr<UniqueFd> PidfdOf(int socket, pid_t pid) {
+  int fd = -1;
+  socklen_t length = sizeof fd;
+  if (::getsockopt(socket, SOL_SOCKET, kSoPeerPidfd, &fd, &length) == 0 && fd >= 0) {
+    UniqueFd pidfd(fd);
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return pidfd;
+  }
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd.valid()) return ErrnoStatus(errno, absl::StrCat("pidfd_open of pid ", pid));
+  // The number may have been given to another process since the connect; but while the peer's end
+  // is open, the peer lives and the number is still its own.
+  if (IsReadable(socket, POLLRDHUP)) return absl::NotFoundError("the client has hung up");
+  return pidfd;
+}
+
+std::string ReadCgroup(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/cgroup"));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+bool IsDigits(absl::string_view text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    if (!std::isdigit(static_cast<unsigned char>(c))) return false;
+  }
+  return true;
+}
+
+// Whether the path down to (not including) `parts[end]` is slurmstepd's: "/slurm/uid_N" or
+// "/slurm_HOST/uid_N" with version 1, "/system.slice/[HOST_]slurmstepd.scope" with version 2.
+bool IsSlurmParent(const std::vector<absl::string_view>& parts, size_t end) {
+  if (end != 2) return false;
+  if (absl::StartsWith(parts[1], "uid_")) {
+    return parts[0] == "slurm" || absl::StartsWith(parts[0], "slurm_");
+  }
+  return parts[0] == "system.slice" && absl::EndsWith(parts[1], "slurmstepd.scope");
+}
+
+}  // namespace
+
+std::optional<std::string> SlurmJobOf(std::string_view cgroup_text) {
+  const absl::string_view text(cgroup_text.data(), cgroup_text.size());
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    // HIERARCHY:CONTROLLERS:/PATH
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3) continue;
+    const std::vector<absl::string_view> parts =
+        absl::StrSplit(absl::StripPrefix(fields[2], "/"), '/');
+    for (size_t i = 0; i < parts.size(); ++i) {
+      absl::string_view part = parts[i];
+      if (!absl::ConsumePrefix(&part, "job_") || !IsDigits(part)) continue;
+      if (IsSlurmParent(parts, i)) return std::string(part);
+    }
+  }
+  return std::nullopt;
+}
+
+bool HasExited(const UniqueFd& pidfd) {
+  return pidfd.valid() && IsReadable(pidfd.get(), POLLIN);
+}
+
+absl::StatusOr<Peer> IdentifyPeer(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return ErrnoStatus(errno, "SO_PEERCRED of a session socket");
+  }
+  Peer peer;
+  peer.pid = credentials.pid;
+  peer.uid = credentials.uid;
+  peer.gid = credentials.gid;
+  if (peer.pid == 0) {
+    peer.job_id = absl::StrCat("u", peer.uid, ".s0");
+    return peer;
+  }
+  SPCCL_ASSIGN_OR_RETURN(peer.pidfd, PidfdOf(socket, peer.pid));
+  if (const auto job = SlurmJobOf(ReadCgroup(peer.pid))) {
+    peer.job_id = absl::StrCat("u", peer.uid, ".j", *job);
+  } else {
+    peer.job_id = absl::StrCat("u", peer.uid, ".s", ::getsid(peer.pid));
+  }
+  // What was read by number was the peer's if it still lives.
+  if (HasExited(peer.pidfd)) return absl::NotFoundError("the client has ended");
+  return peer;
+}
+
+absl::Status ProbeAttach(pid_t pid, uint64_t address, uint64_t expected) {
+  uint64_t found = 0;
+  const iovec local{.iov_base = &found, .iov_len = sizeof found};
+  const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = sizeof found};
+  const ssize_t got = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
+  if (got < 0) return ErrnoStatus(errno, absl::StrCat("process_vm_readv of pid ", pid));
+  if (got != sizeof found || found != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory of pid ", pid, " does not hold what its client says"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,37 @@
+// Who is at the other end of a session socket, as the kernel says; nothing comes from the client.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+
+namespace spccl::daemon {
+
+struct Peer {
+  pid_t pid = 0;  // 0: in a PID namespace that we do not see
+  uid_t uid = 0;
+  gid_t gid = 0;
+  UniqueFd pidfd;      // readable when the process has ended; invalid where pid is 0
+  std::string job_id;  // "u1000.j77": Slurm job 77; "u1000.s4242": kernel session 4242
+};
+
+// Not found if the process has ended in the meantime.
+absl::StatusOr<Peer> IdentifyPeer(int socket);
+
+// The Slurm job of a process, from the text of its /proc/PID/cgroup. Only where slurmstepd makes
+// its groups: a user may name a group of their own (below user.slice, say) as they like.
+std::optional<std::string> SlurmJobOf(std::string_view cgroup_text);
+
+// Whether the process that a pidfd names has ended.
+bool HasExited(const UniqueFd& pidfd);
+
+// Reads 8 bytes of the process by cross-memory attach and compares them. PermissionDenied where the
+// kernel refuses, InvalidArgument where the memory is not there or holds something else.
+absl::Status ProbeAttach(pid_t pid, uint64_t address, uint64_t expected);
+
+}  // namespace spccl::daemon

@@ -1,0 +1,128 @@
+// What the core thread owns: sessions with their buffers, communicators, jobs. Only that thread
+// touches any of it, so nothing here has a lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "collective/runtime/task.h"
+#include "daemon/communicator.h"
+#include "daemon/completion_port.h"
+#include "daemon/control.h"
+#include "daemon/event_loop.h"
+#include "daemon/peer.h"
+#include "daemon/reaper.h"
+#include "daemon/unique_ids.h"
+#include "proto/shm/ring.h"
+#include "proto/shm/slot.h"
+
+namespace spccl::daemon {
+
+// A registered buffer: mapped memory, or a range of the client's own (`mapping` empty).
+struct Buffer {
+  MappingRef mapping;
+  uint64_t address = 0;  // in the client
+  uint64_t size_bytes = 0;
+  uint64_t memory_id = 0;  // equal for buffers that are the same memfd; 0: the client's own memory
+  uint64_t uses = 0;
+};
+
+// Which memfd a mapping is of: one file of one session is mapped once.
+struct FileKey {
+  dev_t device;
+  ino_t inode;
+  auto operator<=>(const FileKey&) const = default;
+};
+struct MappedFile {
+  std::weak_ptr<const SharedMapping> mapping;
+  uint64_t memory_id;
+};
+
+struct Membership {
+  uint64_t comm_id;
+  uint32_t rank;
+};
+
+struct Session {
+  uint64_t id = 0;
+  UniqueFd socket;
+  Peer peer;
+  EventLoop::Token socket_token = 0, pidfd_token = 0, doorbell_token = 0;
+  std::string name;               // as the client calls itself; empty before its Hello
+  int64_t hello_deadline_ns = 0;  // 0: it has said Hello
+  absl::Status refusal;           // what its Hello is to be answered with
+
+  UniqueFd doorbell;
+  std::shared_ptr<CompletionPort> port;  // nullptr before Hello
+  std::optional<shm::Consumer<shm::Submission>> submissions;
+
+  uint32_t next_handle = 1;
+  std::unordered_map<uint32_t, Membership> memberships;  // by handle
+  std::unordered_map<uint64_t, Buffer> buffers;          // by id
+  std::map<FileKey, MappedFile> files;
+  uint64_t buffer_bytes = 0;
+  bool probing = false;  // an attach probe is under way
+};
+
+// An operation that runs. Shared by the core thread, the task's DoneFn and the channel threads;
+// `parts` are read by whoever ends the task and dropped by the core thread afterwards.
+struct RunningOp {
+  uint64_t comm_id = 0;
+  uint64_t sequence = 0;
+  std::vector<RankPart> parts;
+  std::vector<pid_t> pids;  // by rank
+  int64_t began_ns = 0;
+  uint64_t payload_bytes = 0;
+  std::shared_ptr<runtime::Task> task;  // refers back to this: the core thread drops it at the end
+  std::atomic<bool> cancelled{false};
+  std::vector<uint32_t> broken_ranks;  // whose completion ring is corrupt
+};
+
+struct CommEntry {
+  explicit CommEntry(Communicator communicator) : comm(std::move(communicator)) {}
+  Communicator comm;
+  UniqueIdBytes unique_id{};
+  Counters counters;
+  std::string running_algorithm;
+  std::shared_ptr<RunningOp> running;
+  bool pumping = false;
+};
+
+struct Job {
+  uid_t uid = 0;
+  uint32_t sessions = 0, communicators = 0;
+  Counters counters;
+};
+
+struct Registry {
+  std::unordered_map<uint64_t, std::unique_ptr<Session>> sessions;
+  std::unordered_map<uint64_t, std::unique_ptr<CommEntry>> comms;
+  std::map<std::string, Job> jobs;
+  uint64_t next_session_id = 1, next_comm_id = 1, next_buffer_id = 1, next_memory_id = 1;
+  uint32_t running_ops = 0;
+  Counters counters;
+
+  Session* FindSession(uint64_t id) const {
+    const auto found = sessions.find(id);
+    return found == sessions.end() ? nullptr : found->second.get();
+  }
+  CommEntry* FindComm(uint64_t id) const {
+    const auto found = comms.find(id);
+    return found == comms.end() ? nullptr : found->second.get();
+  }
+  // Forgets a job that nothing belongs to any more.
+  void ForgetIfEmpty(const std::string& job_id) {
+    const auto found = jobs.find(job_id);
+    if (found == jobs.end()) return;
+    if (found->second.sessions == 0 && found->second.communicators == 0) jobs.erase(found);
+  }
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,148 @@
+#include "daemon/scheduler.h"
+
+#include <hwloc.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+uint32_t UsableCores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
+
+struct TopologyDeleter {
+  void operator()(hwloc_topology_t topology) const { ::hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
+
+absl::StatusOr<Topology> LoadTopology() {
+  hwloc_topology_t raw = nullptr;
+  if (::hwloc_topology_init(&raw) != 0) return ErrnoStatus(errno, "hwloc_topology_init");
+  Topology topology(raw);
+  if (::hwloc_topology_load(raw) != 0) return ErrnoStatus(errno, "hwloc_topology_load");
+  return topology;
+}
+
+absl::Status Pin(hwloc_topology_t topology, std::thread& thread, uint32_t index) {
+  const int cores = ::hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+  if (cores <= 0) return absl::NotFoundError("hwloc sees no cores to pin channel threads to");
+  const hwloc_obj_t core =
+      ::hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, index % static_cast<uint32_t>(cores));
+  if (::hwloc_set_thread_cpubind(topology, thread.native_handle(), core->cpuset, 0) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("pinning channel thread ", index));
+  }
+  return absl::OkStatus();
+}
+
+struct AlignedDeleter {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(uint32_t channels, bool pin) {
+  if (channels == 0) channels = UsableCores();
+  channels = std::min(channels, kMaxChannelThreads);
+  auto scheduler = std::unique_ptr<Scheduler>(new Scheduler);
+  Topology topology;
+  if (pin) {
+    SPCCL_ASSIGN_OR_RETURN(topology, LoadTopology());
+  }
+  for (uint32_t i = 0; i < channels; ++i) {
+    Channel& channel = *scheduler->channels_.emplace_back(std::make_unique<Channel>());
+    channel.thread = std::thread([raw = scheduler.get(), &channel] { raw->Run(channel); });
+    ::pthread_setname_np(channel.thread.native_handle(), absl::StrCat("spccl-ch", i).c_str());
+    if (pin) SPCCL_RETURN_IF_ERROR(Pin(topology.get(), channel.thread, i));
+  }
+  return scheduler;
+}
+
+Scheduler::~Scheduler() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  ready_.notify_all();
+  for (auto& channel : channels_) channel->thread.join();
+}
+
+void Scheduler::Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task) {
+  runtime::Task* const raw = task.get();
+  {
+    std::lock_guard lock(mutex_);
+    const auto entry = queue_.Add(std::move(job_id), comm_id, std::move(task));
+    // Under the lock, so that it is set before any thread can run the task.
+    raw->SetWaker([this, weak = std::weak_ptr(entry)] { Wake(weak); });
+  }
+  ready_.notify_all();
+}
+
+void Scheduler::Remove(const runtime::Task* task) {
+  FairQueue::EntryRef entry;  // outlives the lock: dropping a task may take time
+  std::lock_guard lock(mutex_);
+  entry = queue_.Find(task);
+  if (entry) queue_.Remove(entry);
+}
+
+void Scheduler::Wake(const std::weak_ptr<FairQueue::Entry>& weak_entry) {
+  const FairQueue::EntryRef entry = weak_entry.lock();
+  if (!entry) return;
+  {
+    std::lock_guard lock(mutex_);
+    ++entry->wakes;
+    if (!entry->parked) return;
+    entry->parked = false;
+  }
+  ready_.notify_all();
+}
+
+int64_t Scheduler::OldestSliceNanos(int64_t now_ns) const {
+  int64_t oldest = 0;
+  for (const auto& channel : channels_) {
+    const int64_t began = channel->slice_began_ns.load(std::memory_order_relaxed);
+    if (began != 0) oldest = std::max(oldest, now_ns - began);
+  }
+  return oldest;
+}
+
+void Scheduler::Run(Channel& channel) {
+  const std::unique_ptr<std::byte[], AlignedDeleter> memory(new (std::align_val_t{64})
+                                                                std::byte[runtime::kScratchBytes]);
+  const runtime::Scratch scratch(memory.get(), runtime::kScratchBytes);
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    FairQueue::EntryRef entry = queue_.Next();
+    if (!entry) {
+      ready_.wait(lock);
+      continue;
+    }
+    const uint64_t wakes = entry->wakes;
+    lock.unlock();
+    channel.slice_began_ns.store(MonotonicNanos(), std::memory_order_relaxed);
+    const runtime::Progress progress = entry->task->RunOne(scratch);
+    channel.slice_began_ns.store(0, std::memory_order_relaxed);
+    lock.lock();
+    if (progress == runtime::Progress::kDone) queue_.Remove(entry);
+    // A wake in between means that there may be something to run again: look once more.
+    if (progress == runtime::Progress::kIdle && entry->wakes == wakes) entry->parked = true;
+    if (entry.use_count() > 1) continue;
+    // The last reference: the task goes without the lock held.
+    lock.unlock();
+    entry.reset();
+    lock.lock();
+  }
+}
+
+}  // namespace spccl::daemon

@@ -1,0 +1,57 @@
+// The channel threads: they work off tasks, slice by slice, fairly.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/fair_queue.h"
+
+namespace spccl::daemon {
+
+inline constexpr uint32_t kMaxChannelThreads = 64;
+
+// Thread-safe.
+class Scheduler {
+ public:
+  // `channels` 0: one a core that this process may use, at most 64. `pin`: thread i runs on core i
+  // only (of those that hwloc sees).
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(uint32_t channels, bool pin);
+  // Ends the threads after the slices that they run; tasks that are still queued are dropped.
+  ~Scheduler();
+
+  // Sets the task's waker and queues it until it says that it is done.
+  void Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task);
+  // Gives it no further slice; running ones go on. Does nothing if it is not queued.
+  void Remove(const runtime::Task* task);
+
+  uint32_t channels() const { return static_cast<uint32_t>(channels_.size()); }
+  // How long the oldest slice that runs now has been running; 0 if none runs.
+  int64_t OldestSliceNanos(int64_t now_ns) const;
+
+ private:
+  struct Channel {
+    std::thread thread;
+    // When its slice began; 0 between slices. Relaxed: a time stamp that orders nothing.
+    std::atomic<int64_t> slice_began_ns{0};
+  };
+
+  Scheduler() = default;
+  void Run(Channel& channel);
+  void Wake(const std::weak_ptr<FairQueue::Entry>& weak_entry);
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  FairQueue queue_;
+  bool stopping_ = false;
+  std::vector<std::unique_ptr<Channel>> channels_;
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,141 @@
+#include "daemon/submission_check.h"
+
+#include <limits>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+// A range of memory, comparable with others of the same memory.
+struct Range {
+  uint64_t memory_id;  // 0: the client's address space
+  uint64_t start;
+  uint64_t bytes;
+};
+
+bool HasReservedBits(const shm::Submission& slot) {
+  uint64_t bits = slot.reserved | slot.reserved2;
+  for (const uint64_t word : slot.reserved3) bits |= word;
+  return bits != 0;
+}
+
+absl::Status CheckCodes(const shm::Submission& slot) {
+  if (!IsValidOpKind(slot.op)) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown operation ", slot.op));
+  }
+  if (!IsValidDType(slot.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown data type ", slot.dtype));
+  }
+  if (!IsValidRedOp(slot.redop)) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown reduction ", slot.redop));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRoot(const OpDesc& op, uint32_t ranks) {
+  if (op.kind == OpKind::kBroadcast ? op.root < ranks : op.root == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("root ", op.root, " of a communicator with ", ranks, " ranks"));
+}
+
+// The largest buffer of the operation must be countable in bytes, so that no later product wraps.
+absl::Status CheckCount(const OpDesc& op, uint32_t ranks) {
+  const uint64_t most = std::numeric_limits<int64_t>::max() / SizeOf(op.dtype) / ranks;
+  if (op.count <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("count ", op.count, " is more than ", most, ", the most for ", ranks, " ranks"));
+}
+
+absl::StatusOr<Range> Locate(const shm::BufferRef& ref, uint64_t bytes, std::string_view what,
+                             const SessionView& session) {
+  const absl::string_view name(what.data(), what.size());
+  if (ref.buffer_id == shm::kRawAddress) {
+    if (!session.attach_possible) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " buffer is an address of a process that spccld cannot see"));
+    }
+    if (ref.offset == 0 || bytes > std::numeric_limits<uint64_t>::max() - ref.offset) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " buffer: ", bytes, " bytes at address ", absl::Hex(ref.offset)));
+    }
+    return Range{.memory_id = 0, .start = ref.offset, .bytes = bytes};
+  }
+  const std::optional<BufferView> buffer = session.buffer(ref.buffer_id);
+  if (!buffer) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " buffer ", ref.buffer_id, " is not registered"));
+  }
+  if (ref.offset > buffer->size_bytes || bytes > buffer->size_bytes - ref.offset) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " buffer ", ref.buffer_id, ": ", bytes,
+                                                   " bytes at offset ", ref.offset, " of ",
+                                                   buffer->size_bytes));
+  }
+  return Range{.memory_id = buffer->memory_id, .start = ref.offset, .bytes = bytes};
+}
+
+// Where one buffer must start within the other to be "in place": the rank's share of the larger.
+absl::Status CheckOverlap(const OpDesc& op, const MemberView& member, const Range& send,
+                          const Range& recv) {
+  if (send.memory_id != recv.memory_id) return absl::OkStatus();
+  if (send.start + send.bytes <= recv.start || recv.start + recv.bytes <= send.start) {
+    return absl::OkStatus();
+  }
+  const uint64_t share = op.count * SizeOf(op.dtype) * member.rank;
+  const bool in_place = op.kind == OpKind::kAllGather       ? send.start == recv.start + share
+                        : op.kind == OpKind::kReduceScatter ? recv.start == send.start + share
+                                                            : send.start == recv.start;
+  if (in_place) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("send and receive buffers overlap, but ",
+                                                 std::string(NameOf(op.kind)), " is not in place"));
+}
+
+absl::Status CheckMemory(const OpDesc& op, const MemberView& member, const shm::Submission& slot,
+                         const SessionView& session) {
+  if (op.count == 0) return absl::OkStatus();
+  const uint64_t recv_bytes = RecvElements(op, member.ranks) * SizeOf(op.dtype);
+  SPCCL_ASSIGN_OR_RETURN(const Range recv, Locate(slot.recv, recv_bytes, "receive", session));
+  if (op.kind == OpKind::kBroadcast && op.root != member.rank) return absl::OkStatus();
+  const uint64_t send_bytes = SendElements(op, member.ranks) * SizeOf(op.dtype);
+  SPCCL_ASSIGN_OR_RETURN(const Range send, Locate(slot.send, send_bytes, "send", session));
+  return CheckOverlap(op, member, send, recv);
+}
+
+absl::Status CheckArguments(const shm::Submission& slot, const SessionView& session, OpDesc* op) {
+  const std::optional<MemberView> member = session.member(slot.comm_id);
+  if (!member) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("communicator ", slot.comm_id, " is not one of this process"));
+  }
+  SPCCL_RETURN_IF_ERROR(CheckCodes(slot));
+  *op = OpDesc{.kind = static_cast<OpKind>(slot.op),
+               .dtype = static_cast<DType>(slot.dtype),
+               .redop = static_cast<RedOp>(slot.redop),
+               .root = slot.root,
+               .count = slot.count};
+  if (!Reduces(op->kind) && slot.redop != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reduction ", slot.redop, " where nothing is reduced"));
+  }
+  SPCCL_RETURN_IF_ERROR(CheckRoot(*op, member->ranks));
+  SPCCL_RETURN_IF_ERROR(CheckCount(*op, member->ranks));
+  return CheckMemory(*op, *member, slot, session);
+}
+
+}  // namespace
+
+SlotCheck CheckSubmission(const shm::Submission& slot, const SessionView& session) {
+  SlotCheck check;
+  if (HasReservedBits(slot)) {
+    check.fault = SlotFault::kCorrupt;
+    check.status = absl::InvalidArgumentError("reserved bits of a submission are set");
+    return check;
+  }
+  check.status = CheckArguments(slot, session, &check.op);
+  if (!check.status.ok()) check.fault = SlotFault::kCaller;
+  return check;
+}
+
+}  // namespace spccl::daemon

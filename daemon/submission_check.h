@@ -1,0 +1,48 @@
+// Whether a submission slot that a client wrote may be run. Pure; trusts no field.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "collective/op.h"
+#include "proto/shm/slot.h"
+
+namespace spccl::daemon {
+
+// What the check may ask about the session that the slot came from.
+struct MemberView {
+  uint32_t ranks;
+  uint32_t rank;
+};
+struct BufferView {
+  uint64_t size_bytes;
+  uint64_t memory_id;  // equal for buffers that are the same memory
+};
+struct SessionView {
+  absl::FunctionRef<std::optional<MemberView>(uint32_t comm_id)> member;
+  absl::FunctionRef<std::optional<BufferView>(uint64_t buffer_id)> buffer;
+  bool attach_possible;  // the client's process can be named, so that raw addresses make sense
+};
+
+// Who is to blame for a slot that cannot be run.
+enum class SlotFault : uint8_t {
+  kNone,
+  kCaller,   // an argument is wrong: the operation completes with an error
+  kCorrupt,  // no correct client writes this: the session ends
+};
+
+struct SlotCheck {
+  SlotFault fault = SlotFault::kNone;
+  absl::Status status;
+  OpDesc op;  // valid unless the fault is in op, dtype or redop themselves
+};
+
+// Checks all but `sequence` (which the communicator checks) and `ticket` (which only the client
+// uses). With fault kNone both ranges lie within their buffers, or do not wrap where the address is
+// raw, and overlap only as NCCL's in-place rules allow; a rank's unused send buffer (broadcast, not
+// the root) is not looked at.
+SlotCheck CheckSubmission(const shm::Submission& slot, const SessionView& session);
+
+}  // namespace spccl::daemon
