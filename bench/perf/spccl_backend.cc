@@ -1,0 +1,126 @@
+#include "bench/perf/spccl_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::bench {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+// The C API's codes are the project's own (NCCL's); stated so that they cannot drift apart.
+static_assert(spcclBfloat16 == static_cast<int>(DType::kBfloat16));
+static_assert(spcclFloat32 == static_cast<int>(DType::kFloat32));
+static_assert(spcclAvg == static_cast<int>(RedOp::kAvg));
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& team,
+                                                                   const Options& options) {
+  std::unique_ptr<SpcclBackend> backend(new SpcclBackend(team.rank(), options));
+  spcclUniqueId id = {};
+  if (team.rank() == 0) {
+    SPCCL_RETURN_IF_ERROR(backend->ToStatus(spcclGetUniqueId(&id), "spcclGetUniqueId"));
+  }
+  SPCCL_RETURN_IF_ERROR(team.FromRankZero(&id, sizeof(id)));
+  SPCCL_RETURN_IF_ERROR(backend->ToStatus(
+      spcclCommInitRank(&backend->comm_, team.ranks(), id, team.rank()), "spcclCommInitRank"));
+  if (team.rank() == 0) {
+    backend->traffic_ = std::make_unique<TrafficReader>(options.runtime_dir);
+  }
+  return backend;
+}
+
+SpcclBackend::~SpcclBackend() {
+  for (Buffer& buffer : buffers_) Release(buffer);
+  if (comm_ != nullptr) spcclCommDestroy(comm_);
+}
+
+absl::Status SpcclBackend::ToStatus(spcclResult_t result, const char* what) const {
+  if (result == spcclSuccess) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat(what, ": ", spcclGetErrorString(result), ": ", spcclGetLastError(comm_)));
+}
+
+absl::StatusOr<SpcclBackend::Buffer> SpcclBackend::Allocate(uint64_t bytes) {
+  Buffer buffer;
+  if (options_.buffers == "alloc") {
+    SPCCL_RETURN_IF_ERROR(ToStatus(spcclMemAlloc(&buffer.data, bytes), "spcclMemAlloc"));
+    return buffer;
+  }
+  if (options_.buffers == "malloc") {
+    buffer.data = std::malloc(bytes);
+  } else {
+    bytes = (bytes + kPage - 1) / kPage * kPage;
+    buffer.data = std::aligned_alloc(kPage, bytes);
+  }
+  if (buffer.data == nullptr) return absl::ResourceExhaustedError("no memory for the buffers");
+  if (options_.buffers == "register") {
+    SPCCL_RETURN_IF_ERROR(ToStatus(spcclCommRegister(comm_, buffer.data, bytes, &buffer.handle),
+                                   "spcclCommRegister"));
+  }
+  return buffer;
+}
+
+void SpcclBackend::Release(Buffer& buffer) {
+  if (buffer.data == nullptr) return;
+  if (buffer.handle != nullptr) spcclCommDeregister(comm_, buffer.handle);
+  if (options_.buffers == "alloc") {
+    spcclMemFree(buffer.data);
+  } else {
+    std::free(buffer.data);
+  }
+  buffer = {};
+}
+
+absl::Status SpcclBackend::Open(const Problem& problem) {
+  for (Buffer& buffer : buffers_) Release(buffer);
+  problem_ = problem;
+  if (options_.in_place) {
+    SPCCL_ASSIGN_OR_RETURN(buffers_[0],
+                           Allocate(std::max(problem.send_bytes(), problem.recv_bytes())));
+    const InPlaceOffsets offsets = InPlace(problem, rank_);
+    send_ = static_cast<std::byte*>(buffers_[0].data) + offsets.send;
+    recv_ = static_cast<std::byte*>(buffers_[0].data) + offsets.recv;
+    return absl::OkStatus();
+  }
+  SPCCL_ASSIGN_OR_RETURN(buffers_[0], Allocate(problem.send_bytes()));
+  SPCCL_ASSIGN_OR_RETURN(buffers_[1], Allocate(problem.recv_bytes()));
+  send_ = buffers_[0].data;
+  recv_ = buffers_[1].data;
+  return absl::OkStatus();
+}
+
+bool SpcclBackend::overwrites_input() const {
+  return options_.in_place && Reduces(problem_.op.kind);
+}
+
+absl::Status SpcclBackend::Run() {
+  const Operation& op = problem_.op;
+  const auto dtype = static_cast<spcclDataType_t>(op.dtype);
+  const auto redop = static_cast<spcclRedOp_t>(op.redop);
+  switch (op.kind) {
+    case Collective::kAllGather:
+      return ToStatus(spcclAllGather(send_, recv_, op.count, dtype, comm_, nullptr),
+                      "spcclAllGather");
+    case Collective::kReduceScatter:
+      return ToStatus(spcclReduceScatter(send_, recv_, op.count, dtype, redop, comm_, nullptr),
+                      "spcclReduceScatter");
+    case Collective::kAllReduce:
+      return ToStatus(spcclAllReduce(send_, recv_, op.count, dtype, redop, comm_, nullptr),
+                      "spcclAllReduce");
+    case Collective::kBroadcast:
+      return ToStatus(spcclBroadcast(send_, recv_, op.count, dtype, op.root, comm_, nullptr),
+                      "spcclBroadcast");
+  }
+  return absl::InvalidArgumentError("no such operation");
+}
+
+absl::StatusOr<Traffic> SpcclBackend::ReadTraffic() {
+  return traffic_->Read();
+}
+
+}  // namespace spccl::bench

@@ -1,0 +1,53 @@
+// spccl under test: one rank's communicator and buffers, through the public C API only.
+#pragma once
+
+#include <spccl/spccl.h>
+
+#include <memory>
+#include <string>
+
+#include "bench/perf/measure.h"
+#include "bench/perf/traffic.h"
+#include "bench/support/rank_team.h"
+
+namespace spccl::bench {
+
+class SpcclBackend : public Backend {
+ public:
+  // Joins the team's communicator, on the daemon that SPCCL_RUNTIME_DIR names. Collective.
+  static absl::StatusOr<std::unique_ptr<SpcclBackend>> Create(RankTeam& team,
+                                                              const Options& options);
+  ~SpcclBackend() override;
+  SpcclBackend(const SpcclBackend&) = delete;
+  SpcclBackend& operator=(const SpcclBackend&) = delete;
+
+  absl::Status Open(const Problem& problem) override;
+  void* send() override { return send_; }
+  void* recv() override { return recv_; }
+  bool overwrites_input() const override;
+  absl::Status Run() override;
+  absl::StatusOr<Traffic> ReadTraffic() override;
+
+ private:
+  // A buffer of one of the kinds that --buffers names. Owned; freed by Release().
+  struct Buffer {
+    void* data = nullptr;
+    void* handle = nullptr;  // of a registered one
+  };
+
+  SpcclBackend(int rank, const Options& options) : rank_(rank), options_(options) {}
+  absl::StatusOr<Buffer> Allocate(uint64_t bytes);
+  void Release(Buffer& buffer);
+  absl::Status ToStatus(spcclResult_t result, const char* what) const;
+
+  const int rank_;
+  const Options& options_;
+  spcclComm_t comm_ = nullptr;
+  Problem problem_;
+  Buffer buffers_[2];  // in place only the first is used
+  void* send_ = nullptr;
+  void* recv_ = nullptr;
+  std::unique_ptr<TrafficReader> traffic_;  // on rank 0
+};
+
+}  // namespace spccl::bench

@@ -1,0 +1,62 @@
+// spccl-perf: how fast spccl's collectives are between processes of this machine.
+//
+// Exit codes: 0 fine, 1 wrong use, 2 the run failed, 3 wrong results.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "base/status.h"
+#include "bench/perf/run.h"
+#include "bench/perf/spccl_backend.h"
+#include "bench/support/private_daemon.h"
+#include "bench/support/rank_team.h"
+
+namespace spccl::bench {
+namespace {
+
+constexpr char kName[] = "spccl-perf";
+
+absl::StatusOr<bool> RunOnDaemon(Options options) {
+  // What the ranks, which are forked later, wish of their communicator.
+  setenv("SPCCL_ALGO", options.algo.c_str(), 1);
+  setenv("SPCCL_CODEC", options.codec.c_str(), 1);
+  SPCCL_ASSIGN_OR_RETURN(
+      const DaemonChoice daemon,
+      ChooseDaemon(options.runtime_dir,
+                   {.binary = options.daemon_binary, .arguments = options.daemon_arguments}));
+  options.runtime_dir = daemon.runtime_dir;
+  SPCCL_ASSIGN_OR_RETURN(const SharedArena arena, SharedArena::Create(sizeof(std::atomic<bool>)));
+  auto* const all_right = new (arena.data()) std::atomic<bool>(true);
+  SPCCL_RETURN_IF_ERROR(RunTeam(static_cast<int>(options.ranks), [&](RankTeam& team) {
+    SPCCL_ASSIGN_OR_RETURN(const auto backend, SpcclBackend::Create(team, options));
+    SPCCL_ASSIGN_OR_RETURN(const bool right, RunProblems(kName, team, *backend, options));
+    // relaxed: read after the rank has ended and been waited for.
+    if (!right) all_right->store(false, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }));
+  return all_right->load(std::memory_order_relaxed);
+}
+
+int Run(const Options& options) {
+  HoldSignals();
+  const absl::StatusOr<bool> right = RunOnDaemon(options);
+  if (right.ok()) return *right ? 0 : 3;
+  std::fprintf(stderr, "%s: %s\n", kName, std::string(right.status().message()).c_str());
+  return 2;
+}
+
+}  // namespace
+}  // namespace spccl::bench
+
+int main(int argc, char** argv) {
+  const spccl::bench::Tool tool = {
+      .name = spccl::bench::kName,
+      .summary = "Measures spccl's collectives between processes of this machine.",
+      .algorithms = {"auto", "local", "ring"},
+      .codecs = {"auto", "dense", "pici", "pici-column", "coo"},
+      .buffers = {"alloc", "malloc", "register"},
+      .uses_daemon = true};
+  return spccl::bench::RunTool(tool, argc, argv, spccl::bench::Run);
+}

@@ -1,0 +1,58 @@
+// The same training, once with each plan, and what was seen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "examples/classifier/corpus.h"
+#include "examples/classifier/training.h"
+
+namespace classifier {
+
+struct Settings {
+  std::string corpus = "auto";
+  int per_class = 400;
+  int bucket_bits = 20;
+  int ranks = 4;
+  Schedule schedule{.epochs = 3, .batch = 8, .rate = 20};
+  bool json = false;
+  std::string runtime_dir;    // of a running daemon; empty: a private one
+  std::string daemon_binary;  // of the private one; empty: beside this program
+};
+
+// How spccl is told to sum: what SPCCL_ALGO and SPCCL_CODEC say.
+struct Plan {
+  const char* name;
+  const char* algo;
+  const char* codec;
+};
+inline constexpr Plan kPlans[] = {{"flat ring, dense", "ring", "dense"},
+                                  {"flat ring, sparse", "ring", "pici"},
+                                  {"local plan", "local", "auto"}};
+
+// One training.
+struct Outcome {
+  double accuracy;  // on the held-out documents
+  uint64_t weights_digest;
+  bool ranks_agree;      // all ranks ended with the same weights
+  double step_us;        // median over the steps, of the slowest rank
+  double all_reduce_us;  // median, from the last rank's call to its return
+  double sparsity;       // of a rank's gradient, mean
+  double sum_sparsity;   // of the sum, mean
+  int steps;
+};
+
+// The documents as the model sees them.
+struct Data {
+  std::vector<Example> train;
+  std::vector<Example> held_out;
+  int classes;
+};
+Data Featurize(const Corpus& corpus, int bucket_bits);
+
+// Forks the ranks and trains, with the daemon that SPCCL_RUNTIME_DIR names.
+absl::StatusOr<Outcome> TrainWith(const Plan& plan, const Data& data, const Settings& settings);
+
+}  // namespace classifier

@@ -1,0 +1,95 @@
+// classifier: a linear classifier of text, trained by data-parallel SGD, its gradients summed by
+// spccl; once with each of three plans, to see what they cost.
+//
+// Exit codes: 0 fine, 1 wrong use, 2 a training failed, 3 the plans' weights differ.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "bench/support/private_daemon.h"
+#include "bench/support/rank_team.h"
+#include "examples/classifier/report.h"
+
+namespace classifier {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "classifier: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
+int Run(const Settings& settings) {
+  spccl::bench::HoldSignals();
+  const absl::StatusOr<Corpus> corpus = LoadCorpus(settings.corpus, settings.per_class);
+  if (!corpus.ok()) return Fail(corpus.status());
+  const Data data = Featurize(*corpus, settings.bucket_bits);
+  const int together = settings.ranks * settings.schedule.batch;
+  if (data.train.size() < static_cast<size_t>(together)) {
+    return Fail(absl::InvalidArgumentError("fewer documents than ranks times batch"));
+  }
+  const auto daemon = spccl::bench::ChooseDaemon(
+      settings.runtime_dir, {.binary = settings.daemon_binary, .arguments = {}});
+  if (!daemon.ok()) return Fail(daemon.status());
+
+  if (!settings.json) {
+    std::printf("%zu documents of %zu classes from %s; %d ranks, batches of %d, %d epochs\n",
+                data.train.size(), corpus->classes.size(), corpus->source.c_str(), settings.ranks,
+                settings.schedule.batch, settings.schedule.epochs);
+  }
+  std::vector<Outcome> outcomes;
+  for (const Plan& plan : kPlans) {
+    if (!settings.json) std::printf("training with the %s ...\n", plan.name);
+    const absl::StatusOr<Outcome> outcome = TrainWith(plan, data, settings);
+    if (!outcome.ok()) return Fail(outcome.status());
+    outcomes.push_back(*outcome);
+  }
+  const std::string report =
+      settings.json ? Json(*corpus, settings, outcomes) : Text(*corpus, settings, outcomes);
+  std::fputs(report.c_str(), stdout);
+  return SameWeights(outcomes) ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace classifier
+
+int main(int argc, char** argv) {
+  classifier::Settings settings;
+  CLI::App app("Trains a text classifier on several processes, with each of spccl's plans.",
+               "classifier");
+  app.add_option("--corpus", settings.corpus,
+                 "man, dpkg, a folder with a sub-folder a class, or auto")
+      ->capture_default_str();
+  app.add_option("--per-class", settings.per_class, "most documents of a class")
+      ->check(CLI::Range(10, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--bucket-bits", settings.bucket_bits, "features: 2 to this power")
+      ->check(CLI::Range(8, 26))
+      ->capture_default_str();
+  app.add_option("--ranks", settings.ranks, "processes")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--epochs", settings.schedule.epochs, "passes over the documents")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--batch", settings.schedule.batch, "documents a rank and step")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--rate", settings.schedule.rate, "of learning")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--json", settings.json, "print one object");
+  app.add_option("--runtime-dir", settings.runtime_dir,
+                 "folder of the sockets of a running daemon (default: start a private one)");
+  app.add_option("--spccld", settings.daemon_binary,
+                 "the daemon to start privately (default: beside this program)");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "classifier: %s\nTry classifier --help.\n", error.what());
+    return 1;
+  }
+  return classifier::Run(settings);
+}
