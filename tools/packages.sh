@@ -29,14 +29,17 @@ LIST
       ;;
     test)
       cat <<'LIST'
+iproute2
 libgmock-dev
 libgtest-dev
+nftables
 procps
 python3
 LIST
       ;;
     bench)
       cat <<'LIST'
+iperf3
 libgloo-dev
 libopenmpi-dev
 openmpi-bin
@@ -71,7 +74,7 @@ or sudo if something has to be installed.
 Groups:
   build   what the daemon, the library and the tools are built with
   test    what the tests need besides
-  bench   Open MPI and gloo, which the comparisons measure against
+  bench   Open MPI, gloo and iperf3, which the comparisons measure against
   lint    clang-format and clang-tidy
   fuzz    clang with libFuzzer
 
