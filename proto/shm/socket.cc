@@ -57,7 +57,7 @@ absl::Status RemoveStaleSocket(const std::string& path) {
   if (!S_ISSOCK(info.st_mode)) {
     return absl::FailedPreconditionError(path + " exists and is not a socket");
   }
-  const absl::Status probe = ConnectSession(path, /*timeout_ns=*/0).status();
+  absl::Status probe = ConnectSession(path, /*timeout_ns=*/0).status();
   // Connected, or a full backlog: somebody is there.
   if (probe.ok() || absl::IsDeadlineExceeded(probe)) {
     return absl::AlreadyExistsError("another process listens on " + path);

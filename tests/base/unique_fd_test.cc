@@ -39,7 +39,7 @@ TEST(UniqueFdTest, MoveHandsOver) {
   UniqueFd first(OpenNull());
   const int raw = first.get();
   UniqueFd second(std::move(first));
-  EXPECT_FALSE(first.valid());
+  EXPECT_FALSE(first.valid());  // NOLINT(bugprone-use-after-move): what the test is about
   EXPECT_EQ(second.get(), raw);
   EXPECT_TRUE(IsOpen(raw));
 }

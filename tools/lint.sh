@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Checks the format and runs the linter. See --help.
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+usage() {
+  cat <<'USAGE'
+Usage: tools/lint.sh [--fix] [--test-budget SECONDS] format|tidy...
+
+  format    clang-format 14 over every C and C++ file; --fix rewrites the files instead
+  tidy      clang-tidy with .clang-tidy over every .cc file of the dev build. What was clean is
+            remembered in the user's cache folder, so that a second run checks only what changed.
+            With --test-budget, files under tests/ are begun only for so many seconds; the rest
+            wait for the next run.
+  -h, --help
+USAGE
+}
+
+die() {
+  printf 'lint.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+cd "$root"
+sources() { git ls-files -co --exclude-standard -z -- "$@"; }
+
+check_format() {
+  command -v clang-format-14 >/dev/null || die "clang-format-14 is missing: tools/packages.sh lint"
+  local how=(--dry-run -Werror)
+  if [ "$fix" = yes ]; then how=(-i); fi
+  sources '*.cc' '*.h' '*.c' | xargs -0 -r clang-format-14 "${how[@]}" ||
+    die "wrongly formatted: run tools/lint.sh --fix format"
+  echo "format: fine"
+}
+
+check_tidy() {
+  local tidy
+  tidy="$(command -v clang-tidy-19 || command -v clang-tidy-18 || command -v clang-tidy-16)" ||
+    die "clang-tidy is missing: tools/packages.sh lint"
+  [ -f build/dev/compile_commands.json ] || cmake --preset dev
+  python3 tools/tidy.py --clang-tidy "$tidy" --build build/dev --jobs "$(nproc)" \
+    --cache "${XDG_CACHE_HOME:-$HOME/.cache}/spccl-tidy" "${budget[@]}"
+}
+
+fix=no
+budget=()
+checks=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage && exit 0 ;;
+    --fix) fix=yes ;;
+    --test-budget)
+      [[ "${2:-}" =~ ^[0-9]+$ ]] || die "--test-budget takes seconds, not '${2:-}'"
+      budget=(--test-budget "$2")
+      shift
+      ;;
+    format | tidy) checks+=("$1") ;;
+    *) usage >&2 && die "unknown argument: $1" ;;
+  esac
+  shift
+done
+[ ${#checks[@]} -gt 0 ] || { usage >&2 && die "name a check"; }
+for check in "${checks[@]}"; do "check_$check"; done

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over the project's .cc files, several at once, and remembers which were clean.
+
+A file is checked again when it, a header that it includes, its compile command, the checks or
+clang-tidy itself have changed. tools/lint.sh calls this.
+
+Files outside tests/ go first and are always checked. With --test-budget, test files are begun only
+for so many seconds after the start; those left over are named, and wait for the next run.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEEP_SECONDS = 30 * 24 * 3600
+
+
+def dependencies(build):
+    """object file -> the files it was made of, as the last build noted; empty if never built."""
+    found, current = {}, None
+    result = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True,
+                            check=False)
+    for line in result.stdout.splitlines():
+        if line and not line[0].isspace():
+            current = found.setdefault(line.split(": #deps")[0], [])
+        elif line.strip():
+            current.append(os.path.normpath(os.path.join(build, line.strip())))
+    return found
+
+
+def entries(build):
+    """One compile command a source file of the project; generated files are left out."""
+    seen = {}
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        path = pathlib.Path(entry["file"])
+        if path.suffix == ".cc" and build not in path.parents:
+            seen.setdefault(str(path), entry)
+    return [seen[path] for path in sorted(seen)]
+
+
+def digest_of(path, known):
+    if path not in known:
+        known[path] = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+    return known[path]
+
+
+def key_of(entry, deps, salt, known):
+    """Names a clean result: all that it depends on. None where the build does not know."""
+    made_of = deps.get(entry.get("output", ""), [])
+    if not made_of:
+        return None
+    state = hashlib.sha256(salt)
+    state.update(entry["command"].replace(str(ROOT), ".").encode())
+    for path in sorted(made_of):
+        inside = path.startswith(f"{ROOT}/")
+        name = path[len(f"{ROOT}/"):] if inside else path
+        state.update(f"{name}={digest_of(path, known)}\n".encode())
+    return state.hexdigest()
+
+
+def is_test(entry):
+    return pathlib.Path(entry["file"]).is_relative_to(ROOT / "tests")
+
+
+def check(tidy, build, entry, last_start):
+    start = time.monotonic()
+    if is_test(entry) and start > last_start:
+        return None, "", "", 0
+    result = subprocess.run([tidy, "--quiet", "-p", str(build), entry["file"]], capture_output=True,
+                            text=True, check=False)
+    return result.returncode, result.stdout, result.stderr, time.monotonic() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clang-tidy", required=True)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--test-budget", type=float, default=float("inf"), metavar="SECONDS")
+    options = parser.parse_args()
+    last_start = time.monotonic() + options.test_budget
+    build = options.build.resolve()
+    options.cache.mkdir(parents=True, exist_ok=True)
+    for old in options.cache.iterdir():
+        if time.time() - old.stat().st_mtime > KEEP_SECONDS:
+            old.unlink()
+
+    version = subprocess.run([options.clang_tidy, "--version"], capture_output=True, check=True)
+    salt = version.stdout + (ROOT / ".clang-tidy").read_bytes()
+    deps, known, todo = dependencies(build), {}, []
+    listed = entries(build)
+    for entry in listed:
+        key = key_of(entry, deps, salt, known)
+        mark = options.cache / key if key else None
+        if mark and mark.exists():
+            mark.touch()
+        else:
+            todo.append((entry, mark))
+    # The slowest first, as far as size tells, so that no worker is left alone at the end.
+    todo.sort(key=lambda item: (is_test(item[0]), -len(deps.get(item[0].get("output", ""), []))))
+
+    failed, left = [], []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        running = {pool.submit(check, options.clang_tidy, build, entry, last_start): (entry, mark)
+                   for entry, mark in todo}
+        for done in concurrent.futures.as_completed(running):
+            entry, mark = running[done]
+            code, out, err, seconds = done.result()
+            name = os.path.relpath(entry["file"], ROOT)
+            if code is None:
+                left.append(name)
+                continue
+            print(f"{name}: {'clean' if code == 0 else 'FAILED'}, {seconds:.1f} s", flush=True)
+            if code == 0 and mark:
+                mark.touch()
+            if code != 0:
+                failed.append(name)
+                print(out or err, flush=True)
+    if left:
+        print(f"no time left for {len(left)} test files: {' '.join(sorted(left))}")
+    print(f"clang-tidy: {len(listed)} files, {len(listed) - len(todo)} known to be clean, "
+          f"{len(left)} left, {len(failed)} failed: {' '.join(sorted(failed))}")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
