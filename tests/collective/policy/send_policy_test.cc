@@ -1,0 +1,176 @@
+// Sequences worked out by hand from the paper's rules: section IV.C and formula (7).
+#include "collective/policy/send_policy.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace spccl::policy {
+namespace {
+
+using plan::Phase;
+
+constexpr uint64_t kElements = 1000;
+constexpr Phase kRs = Phase::kReduceScatter;
+constexpr Phase kAg = Phase::kAllGather;
+
+// One send: where it goes, what a compression would count there, and what must be decided.
+struct Row {
+  Link link;
+  uint64_t nnz;
+  Format format;
+  Reason reason;
+  double sparsity;
+};
+
+void ExpectSequence(SendPolicy policy, Phase phase, const std::vector<Row>& rows) {
+  for (size_t step = 0; step < rows.size(); ++step) {
+    const Row& row = rows[step];
+    const Decision decision = policy.Next(phase, row.link, kElements);
+    ASSERT_EQ(NameOf(decision.format), NameOf(row.format)) << "step " << step;
+    ASSERT_EQ(NameOf(decision.reason), NameOf(row.reason)) << "step " << step;
+    ASSERT_NEAR(decision.sparsity, row.sparsity, 1e-9) << "step " << step;
+    if (decision.format == Format::kDense) {
+      policy.SentDense();
+    } else {
+      policy.Compressed(row.nnz, kElements);
+    }
+  }
+}
+
+SendPolicy Sum(Settings settings = {}, OpKind kind = OpKind::kReduceScatter) {
+  return SendPolicy(settings, OpDesc{.kind = kind, .count = kElements});
+}
+
+TEST(SendPolicyTest, StaysSparseWhileTheSparsityIsAboveTheThreshold) {
+  // d_0 = 0.05, densifying to 0.14: the sparsity stays above 0.6.
+  ExpectSequence(Sum(), kRs,
+                 {{Link::kIntra, 50, Format::kPici, Reason::kFirst, 0},
+                  {Link::kIntra, 97, Format::kPici, Reason::kKnownAbove, 0.95},
+                  {Link::kIntra, 142, Format::kPici, Reason::kKnownAbove, 0.903}});
+}
+
+TEST(SendPolicyTest, ExtrapolatesThroughDenseSends) {
+  // d_0 = 0.5. The sparsity 0.5 is at or below intra 0.6, so dense; then d = 1 - 0.5 * 0.5 = 0.75,
+  // then 1 - 0.25 * 0.5 = 0.875.
+  ExpectSequence(Sum(), kRs,
+                 {{Link::kIntra, 500, Format::kPici, Reason::kFirst, 0},
+                  {Link::kIntra, 0, Format::kDense, Reason::kKnownBelow, 0.5},
+                  {Link::kIntra, 0, Format::kDense, Reason::kExtrapolatedBelow, 0.25},
+                  {Link::kIntra, 0, Format::kDense, Reason::kExtrapolatedBelow, 0.125}});
+}
+
+TEST(SendPolicyTest, SparseAgainOnALinkWithALowerThresholdAndRecalibrated) {
+  // d_0 = 0.2; step 1 counts 0.41: sparsity 0.59. Step 2, intra: 0.59 <= 0.6, dense, extrapolated
+  // to 1 - 0.59 * 0.8 = 0.528: sparsity 0.472. Step 3 is inter with a threshold of 0.4: compressed,
+  // and counts 0.45, less than extrapolated. Step 4, intra, knows 0.55.
+  Settings settings;
+  settings.pici.inter = 0.4;
+  ExpectSequence(Sum(settings), kRs,
+                 {{Link::kIntra, 200, Format::kPici, Reason::kFirst, 0},
+                  {Link::kIntra, 410, Format::kPici, Reason::kKnownAbove, 0.8},
+                  {Link::kIntra, 0, Format::kDense, Reason::kKnownBelow, 0.59},
+                  {Link::kInter, 450, Format::kPici, Reason::kExtrapolatedAbove, 0.472},
+                  {Link::kIntra, 0, Format::kDense, Reason::kKnownBelow, 0.55},
+                  {Link::kInter, 0, Format::kPici, Reason::kExtrapolatedAbove, 0.44}});
+}
+
+TEST(SendPolicyTest, AtTheThresholdIsDense) {
+  Settings settings;
+  settings.pici.intra = 0.75;
+  settings.pici.inter = 0.7499;
+  SendPolicy policy = Sum(settings);
+  policy.Compressed(250, kElements);
+  EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).format, Format::kDense);
+  EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).format, Format::kPici);
+  EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).threshold, 0.75);
+}
+
+TEST(SendPolicyTest, ThresholdsOfZeroAndOne) {
+  Settings settings;
+  settings.pici = {.intra = 1, .inter = 0, .ag = 1};
+  SendPolicy policy = Sum(settings);
+  policy.Compressed(0, kElements);  // all zeros: sparsity 1, which is not above 1
+  EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).format, Format::kDense);
+  policy.Compressed(kElements, kElements);  // sparsity 0 is not above 0
+  EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).format, Format::kDense);
+  policy.Compressed(kElements - 1, kElements);
+  EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).format, Format::kPici);
+}
+
+TEST(SendPolicyTest, CooHasItsOwnThresholds) {
+  Settings settings;
+  settings.codec = Codec::kCoo;
+  // Sparsity 0.65 is above pici's 0.6, but not above coo's 0.7; inter is 0.6, and the dense send
+  // between makes it 0.65^2.
+  ExpectSequence(Sum(settings), kRs,
+                 {{Link::kIntra, 350, Format::kCoo, Reason::kFirst, 0},
+                  {Link::kIntra, 0, Format::kDense, Reason::kKnownBelow, 0.65},
+                  {Link::kInter, 0, Format::kDense, Reason::kExtrapolatedBelow, 0.4225}});
+}
+
+TEST(SendPolicyTest, TheAllGatherOfAnAllReduceDecidesAnew) {
+  // The reduce-scatter went dense at d = 0.875; the ag threshold of 0.1 lets 0.125 through.
+  SendPolicy policy = Sum({}, OpKind::kAllReduce);
+  policy.Compressed(500, kElements);
+  policy.SentDense();
+  policy.SentDense();
+  Decision decision = policy.Next(kAg, Link::kIntra, kElements);
+  EXPECT_EQ(decision.format, Format::kPici);
+  EXPECT_EQ(decision.reason, Reason::kExtrapolatedAbove);
+  EXPECT_NEAR(decision.sparsity, 0.125, 1e-12);
+  EXPECT_EQ(decision.threshold, 0.1);
+  // Where the shard was counted, that counts.
+  policy.Counted(950, kElements);
+  decision = policy.Next(kAg, Link::kInter, kElements);
+  EXPECT_EQ(decision.format, Format::kDense);
+  EXPECT_EQ(decision.reason, Reason::kKnownBelow);
+  EXPECT_NEAR(decision.sparsity, 0.05, 1e-12);
+}
+
+TEST(SendPolicyTest, CountingTheShardLeavesTheFirstDensityAlone) {
+  SendPolicy policy = Sum({}, OpKind::kAllReduce);
+  policy.Compressed(100, kElements);
+  policy.Counted(300, kElements);
+  policy.SentDense();
+  EXPECT_NEAR(*policy.density(), 1 - 0.7 * 0.9, 1e-12);
+}
+
+TEST(SendPolicyTest, AllGatherAndBroadcastCompressWhateverTheThresholds) {
+  Settings settings;
+  settings.pici = {.intra = 1, .inter = 1, .ag = 1};
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kBroadcast}) {
+    // Not a reduction: the reduction's code in the slot does not matter.
+    const OpDesc op{.kind = kind, .redop = RedOp::kMin, .count = kElements};
+    const Decision decision = SendPolicy(settings, op).Next(kAg, Link::kInter, kElements);
+    EXPECT_EQ(decision.format, Format::kPici);
+    EXPECT_EQ(decision.reason, Reason::kFirst);
+  }
+}
+
+TEST(SendPolicyTest, WhatCannotBeSparseIsDense) {
+  for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+    for (int redop = 0; redop < kRedOpCount; ++redop) {
+      const OpDesc op{.dtype = static_cast<DType>(dtype), .redop = static_cast<RedOp>(redop)};
+      const bool sparse = op.redop == RedOp::kSum ||
+                          (op.redop == RedOp::kAvg && dtype >= 6);  // the floats come last
+      const Decision decision = SendPolicy({}, op).Next(kRs, Link::kIntra, kElements);
+      EXPECT_EQ(decision.format, sparse ? Format::kPici : Format::kDense) << dtype << " " << redop;
+      EXPECT_EQ(decision.reason, sparse ? Reason::kFirst : Reason::kOperationDense);
+    }
+  }
+}
+
+TEST(SendPolicyTest, CodecAndEmptySlices) {
+  Settings settings;
+  settings.codec = Codec::kDense;
+  EXPECT_EQ(Sum(settings).Next(kRs, Link::kIntra, kElements).reason, Reason::kCodecDense);
+  EXPECT_FALSE(Sum(settings).compresses());
+  settings.codec = Codec::kPiciColumn;
+  EXPECT_EQ(Sum(settings).Next(kRs, Link::kIntra, kElements).format, Format::kPiciColumn);
+  EXPECT_EQ(Sum().Next(kRs, Link::kIntra, 0).reason, Reason::kEmpty);
+  EXPECT_EQ(Sum().Next(kRs, Link::kIntra, 0).format, Format::kDense);
+}
+
+}  // namespace
+}  // namespace spccl::policy
