@@ -5,7 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "collective/plan/ring.h"
 #include "collective/runtime/host/local_task.h"
+#include "collective/runtime/host/plan_task.h"
+#include "collective/transport/frame_pool.h"
+#include "collective/transport/local/local_transport.h"
 
 namespace spccl::runtime {
 namespace {
@@ -44,11 +48,24 @@ absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const
                                                const policy::Settings& settings,
                                                const TaskOptions& options, DoneFn done) {
   SPCCL_RETURN_IF_ERROR(Check(op, ranks, options));
-  if (Resolve(settings) == policy::Algorithm::kRing) {
-    return absl::UnimplementedError("the flat ring is not part of this build");
+  std::vector<RankBuffers> buffers(ranks.begin(), ranks.end());
+  if (Resolve(settings) == policy::Algorithm::kLocal) {
+    return std::make_unique<LocalTask>(op, std::move(buffers), options.slice_bytes,
+                                       std::move(done));
   }
-  return std::make_unique<LocalTask>(op, std::vector<RankBuffers>(ranks.begin(), ranks.end()),
-                                     options.slice_bytes, std::move(done));
+  const uint32_t root = op.kind == OpKind::kBroadcast ? op.root : 0;
+  const auto nodes = options.node_of_rank;
+  PlanTask::Options plan_options;
+  plan_options.op = op;
+  plan_options.plan = std::make_shared<const plan::Plan>(
+      plan::MakeRing(op.kind, static_cast<uint32_t>(ranks.size()), root));
+  plan_options.ranks = std::move(buffers);
+  plan_options.node_of_rank.assign(nodes.begin(), nodes.end());
+  plan_options.settings = settings;
+  plan_options.slice_bytes = options.slice_bytes;
+  plan_options.transport = std::make_unique<transport::LocalTransport>();
+  plan_options.pool = &transport::FramePool::Shared();
+  return std::make_unique<PlanTask>(std::move(plan_options), std::move(done));
 }
 
 }  // namespace spccl::runtime

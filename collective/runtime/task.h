@@ -9,17 +9,25 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "collective/plan/plan.h"
+#include "collective/policy/decision.h"
 #include "kernels/format.h"
 
 namespace spccl::runtime {
 
-// What an operation did, for the telemetry.
+// What an operation did, for the telemetry. All zero where nothing was sent as a frame, as in the
+// local plan.
 struct OpStats {
   uint64_t dense_bytes = 0;  // what the sends would have been, all dense
   uint64_t wire_bytes = 0;   // what they were, headers included
   std::array<uint64_t, kFormatCount> sends_by_format{};
+  // The decision on each send, counted by phase and reason, and the sends by link.
+  std::array<std::array<uint64_t, policy::kReasonCount>, plan::kPhaseCount> decisions{};
+  std::array<uint64_t, policy::kLinkCount> sends_by_link{};
   uint64_t input_nnz = 0, input_elements = 0;    // of what was counted while compressing inputs
   uint64_t result_nnz = 0, result_elements = 0;  // of what was counted in results
+
+  void Add(const OpStats& other);
 };
 
 struct OpResult {

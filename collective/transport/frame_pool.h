@@ -1,0 +1,84 @@
+// Buffers of frames, kept between operations: a fresh large buffer costs page faults that can take
+// longer than the frame's whole journey.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace spccl::transport {
+
+class FramePool;
+
+// Owner of one frame: a 64-byte aligned buffer and how much of it is used. Movable; gives the
+// buffer back to its pool, which must outlive it.
+class Frame {
+ public:
+  Frame() = default;
+  Frame(Frame&& other) noexcept { Swap(other); }
+  Frame& operator=(Frame&& other) noexcept {
+    Frame taken(std::move(other));
+    Swap(taken);
+    return *this;
+  }
+  ~Frame();
+
+  bool valid() const { return data_ != nullptr; }
+  std::byte* data() const { return data_; }
+  size_t capacity_bytes() const { return capacity_bytes_; }
+  size_t size_bytes() const { return size_bytes_; }
+  void set_size_bytes(size_t bytes) { size_bytes_ = bytes; }
+
+ private:
+  friend class FramePool;
+  Frame(FramePool* pool, std::byte* data, size_t capacity_bytes)
+      : pool_(pool), data_(data), capacity_bytes_(capacity_bytes) {}
+  void Swap(Frame& other) {
+    std::swap(pool_, other.pool_);
+    std::swap(data_, other.data_);
+    std::swap(capacity_bytes_, other.capacity_bytes_);
+    std::swap(size_bytes_, other.size_bytes_);
+  }
+
+  FramePool* pool_ = nullptr;
+  std::byte* data_ = nullptr;
+  size_t capacity_bytes_ = 0;
+  size_t size_bytes_ = 0;
+};
+
+// Thread-safe. How many frames are out at once is bounded by those who take them (a task opens only
+// so many lanes); the pool bounds what it keeps for later.
+class FramePool {
+ public:
+  explicit FramePool(size_t keep_bytes) : keep_bytes_(keep_bytes) {}
+  ~FramePool();
+  FramePool(const FramePool&) = delete;
+  FramePool& operator=(const FramePool&) = delete;
+
+  // The process's pool; keeps at most 64 MiB.
+  static FramePool& Shared();
+
+  // A frame with room for `bytes` bytes, bytes <= kLargestFrame, and size 0.
+  Frame Take(size_t bytes);
+
+  size_t kept_bytes() const;
+
+  static constexpr size_t kLargestFrame = size_t{64} << 20;
+
+ private:
+  friend class Frame;
+  void Give(std::byte* data, size_t capacity_bytes);
+
+  // Sizes are powers of two from 2^kSmallest on, so that a buffer serves many an operation.
+  static constexpr int kSmallest = 10;
+  static constexpr int kLargest = 26;
+
+  const size_t keep_bytes_;
+  mutable std::mutex mutex_;
+  size_t kept_bytes_ = 0;
+  std::array<std::vector<std::byte*>, kLargest - kSmallest + 1> free_;  // last given, first taken
+};
+
+}  // namespace spccl::transport

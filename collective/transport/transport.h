@@ -1,0 +1,52 @@
+// How frames get from one participant of an operation to another.
+//
+// transport/local moves them within the daemon, transport/fake is for tests. UCX goes beside them
+// (transport/ucx): a Transport of one operation over the connections and the worker threads that
+// all operations share, its active-message handler calling Sink::OnFrame, its error handler
+// Sink::OnPeerFailed. A participant of another node then is one that the task does not run.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "collective/plan/plan.h"
+#include "collective/transport/frame_pool.h"
+
+namespace spccl::transport {
+
+// What a frame is, beside its bytes. The receiver checks it against the step that it is at.
+struct Tag {
+  uint32_t from = 0;
+  uint32_t to = 0;
+  uint64_t lane = 0;  // which slice of every chunk
+  uint32_t chunk = 0;
+  plan::Phase phase = plan::Phase::kReduceScatter;
+};
+
+// Where frames arrive. Methods are thread-safe, do not block, and may be called from within Send.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void OnFrame(const Tag& tag, Frame frame) = 0;
+  virtual void OnPeerFailed(uint32_t rank, absl::Status reason) = 0;
+};
+
+// The frames of one operation. Frames of one lane from one participant to another arrive once each
+// and in the order of their sends; others in any order.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Called once, before the first Send. The sink stays until Stop has returned.
+  virtual void Start(Sink* sink) = 0;
+
+  // Takes the frame; returns without waiting for its arrival. Thread-safe. An error is final: the
+  // receiver is out of reach.
+  virtual absl::Status Send(const Tag& tag, Frame frame) = 0;
+
+  // When it has returned, the sink is not called any more, but for a call that Stop was called
+  // from. Frames on their way are dropped. Idempotent.
+  virtual void Stop() = 0;
+};
+
+}  // namespace spccl::transport

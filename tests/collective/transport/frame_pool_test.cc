@@ -1,0 +1,69 @@
+#include "collective/transport/frame_pool.h"
+
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace spccl::transport {
+namespace {
+
+TEST(FramePoolTest, GivesAlignedRoomAndTakesItBack) {
+  FramePool pool(1 << 20);
+  std::byte* data;
+  {
+    Frame frame = pool.Take(5000);
+    data = frame.data();
+    EXPECT_GE(frame.capacity_bytes(), 5000U);
+    EXPECT_EQ(frame.size_bytes(), 0U);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0U);
+    std::memset(data, 1, frame.capacity_bytes());
+    EXPECT_EQ(pool.kept_bytes(), 0U);
+  }
+  EXPECT_EQ(pool.kept_bytes(), 8192U);
+  EXPECT_EQ(pool.Take(8192).data(), data);
+}
+
+TEST(FramePoolTest, KeepsNoMoreThanItMay) {
+  FramePool pool(3000);
+  {
+    std::vector<Frame> frames;
+    for (int i = 0; i < 10; ++i) frames.push_back(pool.Take(1));
+  }
+  EXPECT_EQ(pool.kept_bytes(), 2048U);
+}
+
+TEST(FramePoolTest, MovesAndEmptyFrames) {
+  FramePool pool(1 << 20);
+  Frame a = pool.Take(100);
+  a.set_size_bytes(70);
+  std::byte* const data = a.data();
+  Frame b = std::move(a);
+  EXPECT_FALSE(a.valid());
+  EXPECT_EQ(b.data(), data);
+  EXPECT_EQ(b.size_bytes(), 70U);
+  b = pool.Take(100);
+  EXPECT_EQ(pool.kept_bytes(), 1024U);  // the first one came back
+  EXPECT_TRUE(pool.Take(0).valid());
+}
+
+TEST(FramePoolTest, SeveralThreads) {
+  FramePool pool(1 << 16);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 2000; ++i) {
+        Frame frame = pool.Take(static_cast<size_t>(100 + i));
+        *frame.data() = static_cast<std::byte>(t);
+        ASSERT_EQ(*frame.data(), static_cast<std::byte>(t));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(pool.kept_bytes(), size_t{1} << 16);
+}
+
+}  // namespace
+}  // namespace spccl::transport
