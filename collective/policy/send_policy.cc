@@ -30,14 +30,14 @@ SendPolicy::SendPolicy(const Settings& settings, const OpDesc& op) : reduces_(Re
   thresholds_ = *format == Format::kCoo ? settings.coo : settings.pici;
 }
 
-Decision SendPolicy::Next(plan::Phase phase, Link link, uint64_t elements) const {
+Decision SendPolicy::Next(Phase phase, Link link, uint64_t elements) const {
   if (elements == 0) return {.reason = Reason::kEmpty, .link = link};
   if (!compresses()) return {.reason = dense_reason_, .link = link};
   if (!reduces_ || !density_.has_value()) {
     return {.format = format_, .reason = Reason::kFirst, .link = link};
   }
   Decision decision{.link = link, .sparsity = 1 - *density_};
-  if (phase == plan::Phase::kAllGather) {
+  if (phase == Phase::kAllGather) {
     decision.threshold = thresholds_.ag;
   } else {
     decision.threshold = link == Link::kInter ? thresholds_.inter : thresholds_.intra;

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "collective/op.h"
-#include "collective/plan/plan.h"
+#include "collective/phase.h"
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
 
@@ -37,7 +37,7 @@ class SendPolicy {
   SendPolicy() = default;  // everything dense
   SendPolicy(const Settings& settings, const OpDesc& op);
 
-  Decision Next(plan::Phase phase, Link link, uint64_t elements) const;
+  Decision Next(Phase phase, Link link, uint64_t elements) const;
 
   // Require elements > 0; a slice without elements says nothing.
   void Compressed(uint64_t nnz, uint64_t elements);

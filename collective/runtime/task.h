@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "collective/plan/plan.h"
+#include "collective/phase.h"
 #include "collective/policy/decision.h"
 #include "kernels/format.h"
 
@@ -22,7 +22,7 @@ struct OpStats {
   uint64_t wire_bytes = 0;   // what they were, headers included
   std::array<uint64_t, kFormatCount> sends_by_format{};
   // The decision on each send, counted by phase and reason, and the sends by link.
-  std::array<std::array<uint64_t, policy::kReasonCount>, plan::kPhaseCount> decisions{};
+  std::array<std::array<uint64_t, policy::kReasonCount>, kPhaseCount> decisions{};
   std::array<uint64_t, policy::kLinkCount> sends_by_link{};
   uint64_t input_nnz = 0, input_elements = 0;    // of what was counted while compressing inputs
   uint64_t result_nnz = 0, result_elements = 0;  // of what was counted in results

@@ -20,7 +20,7 @@ struct Tag {
   uint32_t to = 0;
   uint64_t lane = 0;  // which slice of every chunk
   uint32_t chunk = 0;
-  plan::Phase phase = plan::Phase::kReduceScatter;
+  Phase phase = Phase::kReduceScatter;
 };
 
 // Where frames arrive. Methods are thread-safe, do not block, and may be called from within Send.

@@ -12,7 +12,6 @@
 namespace spccl::runtime {
 namespace {
 
-using plan::Phase;
 using plan::Step;
 using plan::StepKind;
 using policy::Decision;

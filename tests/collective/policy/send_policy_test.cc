@@ -8,8 +8,6 @@
 namespace spccl::policy {
 namespace {
 
-using plan::Phase;
-
 constexpr uint64_t kElements = 1000;
 constexpr Phase kRs = Phase::kReduceScatter;
 constexpr Phase kAg = Phase::kAllGather;

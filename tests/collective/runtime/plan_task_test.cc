@@ -231,14 +231,14 @@ TEST(PlanTaskTest, DecisionsAreCountedByPhaseAndReason) {
   const std::vector<Bytes> inputs = Inputs(c, &random);
   Outcome outcome;
   RunRing(c, inputs, &outcome);
-  const auto count = [&](plan::Phase phase, Reason reason) {
+  const auto count = [&](Phase phase, Reason reason) {
     return outcome.stats.decisions[static_cast<size_t>(phase)][static_cast<size_t>(reason)];
   };
   // A rank sends three frames in each phase; the density stays below 0.2, far below intra's 0.4.
-  EXPECT_EQ(count(plan::Phase::kReduceScatter, Reason::kFirst), 4U);
-  EXPECT_EQ(count(plan::Phase::kReduceScatter, Reason::kKnownAbove), 8U);
-  EXPECT_EQ(count(plan::Phase::kAllGather, Reason::kKnownAbove), 4U);
-  EXPECT_EQ(count(plan::Phase::kAllGather, Reason::kForwarded), 8U);
+  EXPECT_EQ(count(Phase::kReduceScatter, Reason::kFirst), 4U);
+  EXPECT_EQ(count(Phase::kReduceScatter, Reason::kKnownAbove), 8U);
+  EXPECT_EQ(count(Phase::kAllGather, Reason::kKnownAbove), 4U);
+  EXPECT_EQ(count(Phase::kAllGather, Reason::kForwarded), 8U);
   EXPECT_EQ(outcome.stats.sends_by_format[static_cast<size_t>(Format::kPici)], 24U);
   EXPECT_EQ(outcome.stats.sends_by_link[0], 24U);
   // The result was counted on its way, by every owner once.

@@ -181,7 +181,7 @@ TEST(PlanTaskTransportTest, AFrameThatNobodyExpectsEndsTheOperation) {
   const std::function<void(Tag*)> lies[] = {
       [](Tag* tag) { tag->chunk = (tag->chunk + 1) % kRanks; },
       [](Tag* tag) { tag->chunk = 1'000'000; },
-      [](Tag* tag) { tag->phase = plan::Phase::kAllGather; },
+      [](Tag* tag) { tag->phase = Phase::kAllGather; },
       [](Tag* tag) { tag->lane += 3; },
       [](Tag* tag) { tag->lane = UINT64_MAX; },
       [](Tag* tag) { tag->to = kRanks; },
