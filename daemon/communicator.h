@@ -63,7 +63,7 @@ class Communicator {
     uint32_t handle = 0;
     pid_t pid = 0;
     uint64_t request_id = 0;  // of its CommInit
-    policy::Overrides wishes;
+    policy::Overrides wishes = {};
   };
 
   Communicator(uint64_t id, std::string job_id, uid_t uid, uint32_t ranks)

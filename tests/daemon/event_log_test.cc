@@ -1,0 +1,49 @@
+#include "daemon/event_log.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace spccl::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+
+Event Named(std::string kind) {
+  Event event{};
+  event.kind = std::move(kind);
+  return event;
+}
+
+TEST(EventLogTest, NumbersAndDelivers) {
+  EventLog log;
+  std::vector<uint64_t> seen;
+  log.Record(Named("before"));
+  const auto subscriber =
+      std::make_shared<Subscriber>([&seen](const Event& event) { seen.push_back(event.sequence); });
+  log.Add(subscriber, 0);
+  log.Record(Named("a"));
+  log.Record(Named("b"));
+  EXPECT_THAT(seen, ElementsAre(2, 3));
+  subscriber->Cancel();
+  log.Record(Named("c"));
+  EXPECT_THAT(seen, ElementsAre(2, 3));
+}
+
+TEST(EventLogTest, KeepsTheLastOnes) {
+  EventLog log;
+  for (size_t i = 0; i < EventLog::kKept + 10; ++i) log.Record(Named("x"));
+  std::vector<uint64_t> seen;
+  const auto collect = [&seen](const Event& event) { seen.push_back(event.sequence); };
+  log.Add(std::make_shared<Subscriber>(collect), 1);
+  ASSERT_EQ(seen.size(), EventLog::kKept);
+  EXPECT_EQ(seen.front(), 11u);
+  EXPECT_EQ(seen.back(), EventLog::kKept + 10);
+  seen.clear();
+  log.Add(std::make_shared<Subscriber>(collect), EventLog::kKept + 9);
+  EXPECT_THAT(seen, ElementsAre(EventLog::kKept + 9, EventLog::kKept + 10));
+}
+
+}  // namespace
+}  // namespace spccl::daemon

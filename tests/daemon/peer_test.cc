@@ -1,0 +1,63 @@
+#include "daemon/peer.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_test.h"
+
+namespace spccl::daemon {
+namespace {
+
+using ::spccl::testing::IsOk;
+using ::testing::Optional;
+
+TEST(SlurmJobOfTest, FindsTheJobWhereSlurmstepdPutsIt) {
+  EXPECT_THAT(SlurmJobOf("0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0\n"),
+              Optional(std::string("77")));
+  EXPECT_THAT(SlurmJobOf("0::/system.slice/n1_slurmstepd.scope/job_8/step_batch/user\n"),
+              Optional(std::string("8")));
+  EXPECT_THAT(SlurmJobOf("5:cpuset:/\n4:memory:/slurm/uid_1000/job_123/step_0\n1:name=x:/a\n"),
+              Optional(std::string("123")));
+  EXPECT_THAT(SlurmJobOf("4:memory:/slurm_n2/uid_1000/job_9\n"), Optional(std::string("9")));
+}
+
+TEST(SlurmJobOfTest, BelievesNoGroupThatAUserCanMake) {
+  for (const char* text :
+       {"", "\n", "0::/\n", "0::", "x", "::", "0::/user.slice/user-1000.slice/job_77\n",
+        "0::/user.slice/slurmstepd.scope/job_77\n",
+        "0::/user.slice/user-1000.slice/system.slice/slurmstepd.scope/job_77/step_0\n",
+        "0::/system.slice/slurmstepd.scope/job_\n", "0::/system.slice/slurmstepd.scope/job_7x\n",
+        "0::/system.slice/slurmstepd.scope/system\n", "4:memory:/docker/uid_1000/job_123\n"}) {
+    EXPECT_EQ(SlurmJobOf(text), std::nullopt) << text;
+  }
+}
+
+TEST(IdentifyPeerTest, TellsTheKernelsView) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd here(pair[0]), there(pair[1]);
+  const auto peer = IdentifyPeer(here.get());
+  ASSERT_THAT(peer, IsOk());
+  EXPECT_EQ(peer->pid, ::getpid());
+  EXPECT_EQ(peer->uid, ::getuid());
+  EXPECT_EQ(peer->gid, ::getgid());
+  EXPECT_EQ(peer->job_id, absl::StrCat("u", ::getuid(), ".s", ::getsid(0)));
+  EXPECT_TRUE(peer->pidfd.valid());
+  EXPECT_FALSE(HasExited(peer->pidfd));
+}
+
+TEST(ProbeAttachTest, ComparesWhatIsThere) {
+  const uint64_t value = 0x1122334455667788;
+  const auto address = reinterpret_cast<uint64_t>(&value);
+  EXPECT_THAT(ProbeAttach(::getpid(), address, value), IsOk());
+  EXPECT_FALSE(ProbeAttach(::getpid(), address, value + 1).ok());
+  EXPECT_FALSE(ProbeAttach(::getpid(), 8, value).ok());
+}
+
+}  // namespace
+}  // namespace spccl::daemon
