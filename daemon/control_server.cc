@@ -31,6 +31,7 @@ constexpr char kServiceName[] = "spccl.v1.Control";
 constexpr int kBacklog = 64;
 constexpr int kMaxThreads = 256;
 constexpr int kMaxStreamsPerConnection = 32;
+constexpr int kLeastPingIntervalMs = 500;
 constexpr int kMaxRequestBytes = 64 * 1024;
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr std::chrono::seconds kShutdownLimit(1);
@@ -81,6 +82,9 @@ std::unique_ptr<grpc::Server> BuildServer(ControlService* service) {
   builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  // Callers that follow a stream ping now and then, to find out when we hang.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kLeastPingIntervalMs);
   grpc::ResourceQuota quota("control");
   quota.SetMaxThreads(kMaxThreads);
   builder.SetResourceQuota(quota);

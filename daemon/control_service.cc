@@ -52,7 +52,10 @@ grpc::Status ControlService::Run(const grpc::ServerContext& context,
         "uid ", caller->uid, " has ", CallLimit::kCallsPerUser, " calls in progress already")));
   }
   absl::StatusOr<Snapshot> snapshot = core_->GetSnapshot();
-  if (!snapshot.ok()) return ToGrpc(snapshot.status());
+  if (!snapshot.ok()) {
+    // Not "deadline exceeded" or "unavailable": those would mean that we are not reachable.
+    return ToGrpc(absl::InternalError(snapshot.status().message()));
+  }
   return ToGrpc(body(*caller, *std::move(snapshot)));
 }
 
@@ -165,8 +168,11 @@ grpc::Status ControlService::SetSettings(grpc::ServerContext* context,
 grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
                                            const v1::ResetSettingsRequest* request,
                                            v1::ResetSettingsResponse* response) {
-  return ChangeSettings(*context, request->scope(), response,
-                        [&](const Scope& scope) { return settings_->Reset(scope); });
+  return ChangeSettings(
+      *context, request->scope(), response, [&](const Scope& scope) -> absl::Status {
+        SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(request->part()));
+        return settings_->Reset(scope, part);
+      });
 }
 
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request,

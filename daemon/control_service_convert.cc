@@ -100,6 +100,19 @@ absl::StatusOr<policy::Overrides> FromProto(const v1::Settings& settings) {
   return overrides;
 }
 
+absl::StatusOr<SettingsPart> FromProto(v1::SettingsPart part) {
+  switch (part) {
+    case v1::SETTINGS_PART_ALL:
+      return SettingsPart::kAll;
+    case v1::SETTINGS_PART_THRESHOLDS:
+      return SettingsPart::kThresholds;
+    case v1::SETTINGS_PART_ALGORITHM:
+      return SettingsPart::kAlgorithm;
+    default:  // an open enumeration: a newer caller's part must not pass for "all"
+      return absl::InvalidArgumentError(absl::StrCat("unknown part ", static_cast<int>(part)));
+  }
+}
+
 v1::Settings ToProto(const policy::Overrides& overrides) {
   v1::Settings settings;
   if (overrides.algorithm.has_value()) {

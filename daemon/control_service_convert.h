@@ -15,6 +15,7 @@ std::string BootIdText(uint64_t boot_id);
 absl::StatusOr<Scope> FromProto(const v1::Scope& scope);
 // InvalidArgument: an unknown algorithm or codec, or nothing is set. The store checks thresholds.
 absl::StatusOr<policy::Overrides> FromProto(const v1::Settings& settings);
+absl::StatusOr<SettingsPart> FromProto(v1::SettingsPart part);
 
 v1::Settings ToProto(const policy::Overrides& overrides);
 v1::Settings ToProto(const policy::Settings& settings);

@@ -184,9 +184,18 @@ absl::Status SettingsStore::Set(const Scope& scope, const policy::Overrides& ove
   return Replace(scope, Merged(Get(scope), overrides));
 }
 
-absl::Status SettingsStore::Reset(const Scope& scope) {
+absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
   const std::lock_guard write_lock(write_mutex_);
-  return Replace(scope, Overrides{});
+  Overrides left;
+  const Overrides before = Get(scope);
+  if (part == SettingsPart::kThresholds) {
+    left.algorithm = before.algorithm;
+    left.codec = before.codec;
+  } else if (part == SettingsPart::kAlgorithm) {
+    left.pici = before.pici;
+    left.coo = before.coo;
+  }
+  return Replace(scope, left);
 }
 
 void SettingsStore::Forget(uint64_t comm_id) {

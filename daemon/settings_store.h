@@ -31,6 +31,8 @@ struct CommScope {
 };
 using Scope = std::variant<GlobalScope, JobScope, CommScope>;
 
+enum class SettingsPart { kAll, kThresholds, kAlgorithm };  // the last: the codec, too
+
 class SettingsStore {
  public:
   // `defaults` come from the configuration. Makes state_dir if it is missing. Reads
@@ -48,8 +50,8 @@ class SettingsStore {
   // than kMaxJobs jobs with settings of their own, or the disk is full.
   static constexpr size_t kMaxJobs = 4096;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
-  // Forgets all that the scope says.
-  absl::Status Reset(const Scope& scope);
+  // Forgets what the scope says, all of it or a part.
+  absl::Status Reset(const Scope& scope, SettingsPart part = SettingsPart::kAll);
   // A communicator is gone.
   void Forget(uint64_t comm_id);
 

@@ -133,6 +133,22 @@ TEST_F(SettingsStoreTest, SetMergesIntoTheScope) {
   EXPECT_EQ(store->Get(JobScope{"k"}), policy::Overrides{});
 }
 
+TEST_F(SettingsStoreTest, ResetMayBeOfAPart) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Everything()).ok());
+  ASSERT_TRUE(store->Reset(JobScope{"j"}, SettingsPart::kThresholds).ok());
+  policy::Overrides expected;
+  expected.algorithm = policy::Algorithm::kRing;
+  expected.codec = policy::Codec::kPiciColumn;
+  EXPECT_EQ(store->Get(JobScope{"j"}), expected);
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Everything()).ok());
+  ASSERT_TRUE(store->Reset(JobScope{"j"}, SettingsPart::kAlgorithm).ok());
+  expected = Everything();
+  expected.algorithm.reset();
+  expected.codec.reset();
+  EXPECT_EQ(store->Get(JobScope{"j"}), expected);
+}
+
 TEST_F(SettingsStoreTest, GlobalAndJobsAreKeptAndCommunicatorsAreNot) {
   const std::string odd = "a \"job\".with\\odd = characters]#";
   {

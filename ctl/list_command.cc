@@ -1,0 +1,134 @@
+// jobs, comms, buffers.
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ctl/client.h"
+#include "ctl/context.h"
+#include "ctl/render.h"
+
+namespace spccl::ctl {
+namespace {
+
+std::string Bytes(uint64_t bytes) {
+  return HumanBytes(static_cast<double>(bytes));
+}
+
+std::string Sent(const v1::Counters& counters) {
+  return Percent(static_cast<double>(counters.wire_bytes()),
+                 static_cast<double>(counters.dense_bytes()));
+}
+
+// Connects, calls, and prints the response as JSON or, by `print`, as a table.
+template <typename Request, typename Response, typename Print>
+absl::Status List(Context& context,
+                  grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                            Response*),
+                  const Request& request, const Print& print) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  SPCCL_ASSIGN_OR_RETURN(const Response response, client->Call(method, request));
+  if (context.json()) {
+    context.PrintJson(ToJson(response));
+  } else {
+    print(response);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunJobs(Context& context) {
+  return List(
+      context, &v1::Control::Stub::ListJobs, v1::ListJobsRequest(),
+      [&](const v1::ListJobsResponse& response) {
+        Table table({"JOB", "#UID", "#SESSIONS", "#COMMS", "#BUFFERS", "#BYTES", "#OPS", "#FAILED",
+                     "#PAYLOAD", "#SENT/DENSE"});
+        for (const v1::Job& job : response.jobs()) {
+          const v1::Counters& sums = job.counters();
+          table.Add({job.id(), absl::StrCat(job.uid()), absl::StrCat(job.sessions()),
+                     absl::StrCat(job.communicators()), absl::StrCat(job.buffers()),
+                     Bytes(job.buffer_bytes()), absl::StrCat(sums.ops()),
+                     absl::StrCat(sums.failed_ops()), Bytes(sums.payload_bytes()), Sent(sums)});
+        }
+        table.Print(&context.out());
+      });
+}
+
+void PrintComms(const v1::ListCommsResponse& response, bool ranks, Context* context) {
+  Table table({"#COMM", "JOB", "#UID", "#RANKS", "STATE", "ALGO", "RUNS", "CODEC", "#OPS",
+               "#FAILED", "#QUEUED", "#SENT/DENSE", "#INPUT", "#RESULT"});
+  for (const v1::Comm& comm : response.comms()) {
+    const v1::Counters& sums = comm.counters();
+    table.Add({absl::StrCat(comm.id()), comm.job_id(), absl::StrCat(comm.uid()),
+               absl::StrCat(comm.ranks()), comm.state(), NameOf(comm.settings().algorithm()),
+               comm.running_algorithm().empty() ? "-" : comm.running_algorithm(),
+               NameOf(comm.settings().codec()), absl::StrCat(sums.ops()),
+               absl::StrCat(sums.failed_ops()), absl::StrCat(comm.queued_ops()), Sent(sums),
+               Sparsity(sums.last_input_nnz(), sums.last_input_elements()),
+               Sparsity(sums.last_result_nnz(), sums.last_result_elements())});
+  }
+  table.Print(&context->out());
+  for (const v1::Comm& comm : response.comms()) {
+    if (comm.error().empty()) continue;
+    context->out() << "communicator " << comm.id() << ": " << Printable(comm.error()) << "\n";
+  }
+  if (!ranks) return;
+  Table members({"#COMM", "#RANK", "#PID", "#SESSION", "PHASE"});
+  for (const v1::Comm& comm : response.comms()) {
+    for (const v1::Rank& rank : comm.members()) {
+      members.Add({absl::StrCat(comm.id()), absl::StrCat(rank.rank()), absl::StrCat(rank.pid()),
+                   absl::StrCat(rank.session_id()), rank.phase()});
+    }
+  }
+  context->out() << "\n";
+  members.Print(&context->out());
+}
+
+void AddComms(Tree* tree) {
+  struct Options {
+    std::string job;
+    bool ranks = false;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* comms =
+      tree->Add(&tree->app, "comms", "Communicators, how they run and what they sent.",
+                [options](Context& context) {
+                  v1::ListCommsRequest request;
+                  request.set_job_id(options->job);
+                  return List(context, &v1::Control::Stub::ListComms, request,
+                              [&](const v1::ListCommsResponse& response) {
+                                PrintComms(response, options->ranks, &context);
+                              });
+                });
+  comms->add_option("--job", options->job, "Of this job only.")->type_name("JOB");
+  comms->add_flag("--ranks", options->ranks, "Each rank's process and phase, too.");
+}
+
+void AddBuffers(Tree* tree) {
+  const auto job = std::make_shared<std::string>();
+  CLI::App* buffers = tree->Add(
+      &tree->app, "buffers", "Registered buffers, and how the daemon reaches them.",
+      [job](Context& context) {
+        v1::ListBuffersRequest request;
+        request.set_job_id(*job);
+        return List(
+            context, &v1::Control::Stub::ListBuffers, request,
+            [&](const v1::ListBuffersResponse& response) {
+              Table table(
+                  {"#BUFFER", "JOB", "#UID", "#PID", "#SESSION", "KIND", "#BYTES", "#USES"});
+              for (const v1::Buffer& buffer : response.buffers()) {
+                table.Add({absl::StrCat(buffer.id()), buffer.job_id(), absl::StrCat(buffer.uid()),
+                           absl::StrCat(buffer.pid()), absl::StrCat(buffer.session_id()),
+                           buffer.kind(), Bytes(buffer.size_bytes()), absl::StrCat(buffer.uses())});
+              }
+              table.Print(&context.out());
+            });
+      });
+  buffers->add_option("--job", *job, "Of this job only.")->type_name("JOB");
+}
+
+}  // namespace
+
+void AddListCommands(Tree* tree) {
+  tree->Add(&tree->app, "jobs", "Jobs, and what they hold and did.", RunJobs);
+  AddComms(tree);
+  AddBuffers(tree);
+}
+
+}  // namespace spccl::ctl

@@ -1,0 +1,233 @@
+// threshold get|set|reset, algo get|set|reset.
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ctl/client.h"
+#include "ctl/context.h"
+#include "ctl/render.h"
+
+namespace spccl::ctl {
+namespace {
+
+struct ScopeOptions {
+  std::string job;
+  std::optional<uint64_t> comm;
+
+  v1::Scope Message() const {
+    v1::Scope scope;
+    if (comm.has_value()) {
+      scope.set_comm_id(*comm);
+    } else if (!job.empty()) {
+      scope.set_job_id(job);
+    } else {
+      scope.mutable_global();
+    }
+    return scope;
+  }
+  std::string Name() const {
+    if (comm.has_value()) return absl::StrCat("communicator ", *comm);
+    return job.empty() ? "global" : absl::StrCat("job ", Printable(job));
+  }
+};
+
+void AddScopeOptions(CLI::App* command, ScopeOptions* scope) {
+  CLI::Option* job =
+      command->add_option("--job", scope->job, "Of this job. Default: of all.")->type_name("JOB");
+  command->add_option("--comm", scope->comm, "Of this communicator.")
+      ->type_name("COMM")
+      ->excludes(job);
+}
+
+std::string Cell(bool set_here, double value) {
+  return absl::StrCat(value, set_here ? " *" : "");
+}
+
+void AddThresholdRow(const std::string& codec, const v1::Thresholds& own, const v1::Thresholds& all,
+                     Table* table) {
+  table->Add({codec, Cell(own.has_intra(), all.intra()), Cell(own.has_inter(), all.inter()),
+              Cell(own.has_ag(), all.ag())});
+}
+
+// What holds in the scope; a star marks what the scope says itself.
+void Print(const v1::Settings& own, const v1::Settings& resolved, const std::string& scope,
+           bool thresholds, Context* context) {
+  context->out() << scope
+                 << (thresholds ? ": a send is dense at or below these sparsities\n" : "\n");
+  if (thresholds) {
+    Table table({"CODEC", "#INTRA", "#INTER", "#AG"});
+    AddThresholdRow("pici", own.pici(), resolved.pici(), &table);
+    AddThresholdRow("coo", own.coo(), resolved.coo(), &table);
+    table.Print(&context->out());
+  } else {
+    Table table({"ALGO", "CODEC"});
+    const bool algo_here = own.algorithm() != v1::ALGORITHM_UNSPECIFIED;
+    const bool codec_here = own.codec() != v1::CODEC_UNSPECIFIED;
+    table.Add({absl::StrCat(NameOf(resolved.algorithm()), algo_here ? " *" : ""),
+               absl::StrCat(NameOf(resolved.codec()), codec_here ? " *" : "")});
+    table.Print(&context->out());
+  }
+  context->out() << "(* set for this scope itself)\n";
+}
+
+absl::Status Get(Context& context, const ScopeOptions& scope, bool thresholds) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  v1::GetSettingsRequest request;
+  *request.mutable_scope() = scope.Message();
+  SPCCL_ASSIGN_OR_RETURN(const v1::GetSettingsResponse response,
+                         client->Call(&v1::Control::Stub::GetSettings, request));
+  if (context.json()) {
+    context.PrintJson(ToJson(response));
+  } else {
+    Print(response.overrides(), response.resolved(), scope.Name(), thresholds, &context);
+  }
+  return absl::OkStatus();
+}
+
+template <typename Response>
+void Report(const Response& response, const ScopeOptions& scope, Context* context) {
+  if (context->json()) {
+    context->PrintJson(ToJson(response));
+    return;
+  }
+  context->out() << scope.Name() << ": in force from the next operation on, for "
+                 << response.communicators() << " communicators now\n";
+}
+
+absl::Status Set(Context& context, const ScopeOptions& scope, const v1::Settings& settings) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  v1::SetSettingsRequest request;
+  *request.mutable_scope() = scope.Message();
+  *request.mutable_settings() = settings;
+  SPCCL_ASSIGN_OR_RETURN(const v1::SetSettingsResponse response,
+                         client->Call(&v1::Control::Stub::SetSettings, request));
+  Report(response, scope, &context);
+  return absl::OkStatus();
+}
+
+void AddReset(Tree* tree, CLI::App* parent, const std::string& help, v1::SettingsPart part) {
+  const auto scope = std::make_shared<ScopeOptions>();
+  AddScopeOptions(tree->Add(parent, "reset", help,
+                            [scope, part](Context& context) -> absl::Status {
+                              SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
+                                                     Client::Connect(context.options()));
+                              v1::ResetSettingsRequest request;
+                              *request.mutable_scope() = scope->Message();
+                              request.set_part(part);
+                              SPCCL_ASSIGN_OR_RETURN(
+                                  const v1::ResetSettingsResponse response,
+                                  client->Call(&v1::Control::Stub::ResetSettings, request));
+                              Report(response, *scope, &context);
+                              return absl::OkStatus();
+                            }),
+                  scope.get());
+}
+
+void AddGet(Tree* tree, CLI::App* parent, const std::string& help, bool thresholds) {
+  const auto scope = std::make_shared<ScopeOptions>();
+  AddScopeOptions(
+      tree->Add(parent, "get", help,
+                [scope, thresholds](Context& context) { return Get(context, *scope, thresholds); }),
+      scope.get());
+}
+
+struct ThresholdOptions {
+  ScopeOptions scope;
+  std::string codec = "pici";
+  std::optional<double> intra, inter, ag;
+};
+
+absl::Status SetThresholds(Context& context, const ThresholdOptions& options) {
+  v1::Settings settings;
+  v1::Thresholds* thresholds =
+      options.codec == "coo" ? settings.mutable_coo() : settings.mutable_pici();
+  if (options.intra.has_value()) thresholds->set_intra(*options.intra);
+  if (options.inter.has_value()) thresholds->set_inter(*options.inter);
+  if (options.ag.has_value()) thresholds->set_ag(*options.ag);
+  if (!options.intra.has_value() && !options.inter.has_value() && !options.ag.has_value()) {
+    return absl::InvalidArgumentError("nothing to set: name --intra, --inter or --ag");
+  }
+  return Set(context, options.scope, settings);
+}
+
+// A sparsity; CLI11's own range check would let a NaN pass.
+void AddThresholdOption(CLI::App* command, const std::string& name, std::optional<double>* value,
+                        const std::string& help) {
+  command
+      ->add_option_function<std::string>(
+          name,
+          [name, value](const std::string& text) {
+            double parsed = 0;
+            if (!absl::SimpleAtod(text, &parsed) || !(parsed >= 0 && parsed <= 1)) {
+              throw CLI::ValidationError(name,
+                                         "found \"" + text + "\", expected a sparsity from 0 to 1");
+            }
+            *value = parsed;
+          },
+          help)
+      ->type_name("SPARSITY");
+}
+
+void AddThreshold(Tree* tree) {
+  CLI::App* parent = tree->app.add_subcommand("threshold", "When sends are sparse.");
+  parent->require_subcommand(1);
+  AddGet(tree, parent, "Show the thresholds.", true);
+  const auto options = std::make_shared<ThresholdOptions>();
+  CLI::App* set =
+      tree->Add(parent, "set", "Change thresholds, while jobs run.",
+                [options](Context& context) { return SetThresholds(context, *options); });
+  tree->Limit(set->add_option("--codec", options->codec, "Whose thresholds. Default: pici."),
+              {"pici", "coo"});
+  AddThresholdOption(set, "--intra", &options->intra, "For sends between ranks of one node.");
+  AddThresholdOption(set, "--inter", &options->inter, "For sends between nodes.");
+  AddThresholdOption(set, "--ag", &options->ag, "For the all-gather half of an all-reduce.");
+  AddScopeOptions(set, &options->scope);
+  AddReset(tree, parent, "Forget the scope's own thresholds.", v1::SETTINGS_PART_THRESHOLDS);
+}
+
+struct AlgoOptions {
+  ScopeOptions scope;
+  std::string algorithm, codec;
+};
+
+absl::Status SetAlgorithm(Context& context, const AlgoOptions& options) {
+  v1::Settings settings;
+  for (int code = v1::ALGORITHM_AUTO; code <= v1::Algorithm_MAX; ++code) {
+    if (NameOf(static_cast<v1::Algorithm>(code)) == options.algorithm) {
+      settings.set_algorithm(static_cast<v1::Algorithm>(code));
+    }
+  }
+  for (int code = v1::CODEC_AUTO; code <= v1::Codec_MAX; ++code) {
+    if (NameOf(static_cast<v1::Codec>(code)) == options.codec) {
+      settings.set_codec(static_cast<v1::Codec>(code));
+    }
+  }
+  return Set(context, options.scope, settings);
+}
+
+void AddAlgo(Tree* tree) {
+  CLI::App* parent = tree->app.add_subcommand("algo", "How operations run.");
+  parent->require_subcommand(1);
+  AddGet(tree, parent, "Show the algorithm and the codec.", false);
+  const auto options = std::make_shared<AlgoOptions>();
+  CLI::App* set =
+      tree->Add(parent, "set", "Change the algorithm, while jobs run.",
+                [options](Context& context) { return SetAlgorithm(context, *options); });
+  tree->Limit(set->add_option("ALGORITHM", options->algorithm, "auto, local or ring.")->required(),
+              {"auto", "local", "ring"});
+  tree->Limit(set->add_option("--codec", options->codec, "Format of sparse sends, too."),
+              {"auto", "dense", "pici", "pici-column", "coo"});
+  AddScopeOptions(set, &options->scope);
+  AddReset(tree, parent, "Forget the scope's own algorithm and codec.",
+           v1::SETTINGS_PART_ALGORITHM);
+}
+
+}  // namespace
+
+void AddSettingsCommands(Tree* tree) {
+  AddThreshold(tree);
+  AddAlgo(tree);
+}
+
+}  // namespace spccl::ctl

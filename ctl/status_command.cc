@@ -1,0 +1,151 @@
+// status, version, wait.
+#include <chrono>
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/version.h"
+#include "ctl/client.h"
+#include "ctl/context.h"
+#include "ctl/render.h"
+
+namespace spccl::ctl {
+namespace {
+
+constexpr int64_t kNanosPerMilli = 1'000'000;
+constexpr int64_t kRetryNs = 20 * kNanosPerMilli;
+
+absl::StatusOr<v1::GetStatusResponse> Ask(const GlobalOptions& options) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(options));
+  return client->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest());
+}
+
+absl::Status Health(const v1::Status& status) {
+  if (status.healthy()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the daemon is not healthy",
+                                                    status.health_detail().empty() ? "" : ": ",
+                                                    Printable(status.health_detail())));
+}
+
+void PrintCounters(const v1::Counters& counters, Context* context) {
+  std::string formats;
+  for (const char* format : {"dense", "pici", "pici-column", "coo"}) {
+    const auto found = counters.sends_by_format().find(format);
+    if (found == counters.sends_by_format().end()) continue;
+    absl::StrAppend(&formats, formats.empty() ? "" : ", ", found->second, " ", format);
+  }
+  context->out() << "operations    " << counters.ops() << " done, " << counters.failed_ops()
+                 << " failed\n"
+                 << "payload       " << HumanBytes(static_cast<double>(counters.payload_bytes()))
+                 << " in " << HumanSeconds(static_cast<double>(counters.busy_ns()) / 1e9)
+                 << " of work\n"
+                 << "sent          " << HumanBytes(static_cast<double>(counters.wire_bytes()))
+                 << " for " << HumanBytes(static_cast<double>(counters.dense_bytes())) << " dense ("
+                 << formats << ")\n";
+}
+
+void PrintStatus(const v1::GetStatusResponse& response, Context* context) {
+  const v1::Status& status = response.status();
+  const char* state = !status.healthy() ? "UNHEALTHY" : status.draining() ? "draining" : "ready";
+  context->out() << "daemon        " << state << ", version " << Printable(status.version())
+                 << ", pid " << status.pid() << ", up " << HumanSeconds(status.uptime_seconds())
+                 << "\n"
+                 << "boot id       " << response.boot_id() << "\n"
+                 << "work          " << status.channels() << " channels, codecs "
+                 << Printable(status.codec_target()) << ", last progress "
+                 << HumanSeconds(status.last_progress_seconds()) << " ago\n"
+                 << "clients       " << status.sessions() << " sessions, " << status.jobs()
+                 << " jobs, " << status.communicators() << " communicators, " << status.buffers()
+                 << " buffers (" << HumanBytes(static_cast<double>(status.buffer_bytes())) << ")\n";
+  PrintCounters(status.counters(), context);
+  if (!status.administrator()) {
+    context->out() << "(counts are of your own jobs: you are not an administrator here)\n";
+  }
+}
+
+absl::Status RunStatus(Context& context) {
+  SPCCL_ASSIGN_OR_RETURN(const v1::GetStatusResponse response, Ask(context.options()));
+  if (context.json()) {
+    context.PrintJson(ToJson(response));
+  } else {
+    PrintStatus(response, &context);
+  }
+  return Health(response.status());
+}
+
+absl::Status RunVersion(Context& context) {
+  const absl::StatusOr<v1::GetStatusResponse> response = Ask(context.options());
+  if (context.json()) {
+    nlohmann::ordered_json members = {{"version", kVersion}, {"daemon_version", nullptr}};
+    if (response.ok()) members["daemon_version"] = response->status().version();
+    context.PrintJson(std::move(members));
+    return absl::OkStatus();
+  }
+  context.out() << "spcclctl " << kVersion << "\n";
+  if (response.ok()) {
+    context.out() << "spccld " << Printable(response->status().version()) << "\n";
+  } else {
+    context.out() << "spccld: " << response.status().message() << "\n";
+  }
+  return absl::OkStatus();
+}
+
+void SleepNanos(int64_t nanos) {
+  const timespec time = {.tv_sec = nanos / 1'000'000'000, .tv_nsec = nanos % 1'000'000'000};
+  ::nanosleep(&time, nullptr);
+}
+
+// Until the daemon answers and is healthy; then, or at the end of `timeout_ns`, its last answer.
+absl::StatusOr<v1::GetStatusResponse> AwaitReady(const GlobalOptions& options, int64_t timeout_ns) {
+  const int64_t end = MonotonicNanos() + timeout_ns;
+  for (;;) {
+    GlobalOptions attempt = options;
+    const int64_t left = end - MonotonicNanos();
+    attempt.deadline_ns = std::max(kNanosPerMilli, std::min(options.deadline_ns, left));
+    absl::StatusOr<v1::GetStatusResponse> response = Ask(attempt);
+    if (response.ok()) {
+      const absl::Status health = Health(response->status());
+      if (health.ok()) return response;
+      response = health;
+    }
+    // A daemon that starts has no socket at first, or no folder: "denied" alone is for good.
+    if (ExitCodeOf(response.status()) == kDenied || MonotonicNanos() + kRetryNs >= end) {
+      return response;
+    }
+    SleepNanos(kRetryNs);
+  }
+}
+
+void AddWait(Tree* tree) {
+  struct Options {
+    bool ready = false;
+    int64_t timeout_ns = 10'000'000'000;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* wait = tree->Add(
+      &tree->app, "wait", "Wait for the daemon.", [options](Context& context) -> absl::Status {
+        const absl::StatusOr<v1::GetStatusResponse> response =
+            AwaitReady(context.options(), options->timeout_ns);
+        if (!response.ok()) return Annotate(response.status(), "not ready in time");
+        if (context.json()) {
+          context.PrintJson({{"boot_id", response->boot_id()}, {"ready", true}});
+        } else {
+          context.out() << "ready\n";
+        }
+        return absl::OkStatus();
+      });
+  wait->add_flag("--ready", options->ready, "Until it answers and is healthy.")->required();
+  AddDurationOption(wait, "--timeout", &options->timeout_ns, "How long at most. Default: 10s.");
+}
+
+}  // namespace
+
+void AddStatusCommands(Tree* tree) {
+  tree->Add(&tree->app, "status", "The daemon as a whole; exit code 3 if it is not healthy.",
+            RunStatus);
+  tree->Add(&tree->app, "version", "Versions of this tool and of the daemon.", RunVersion);
+  AddWait(tree);
+}
+
+}  // namespace spccl::ctl
