@@ -111,11 +111,17 @@ absl::Status InitAll(spcclComm_t* comms, int nranks) {
   return JoinOrCollect(joins);
 }
 
+void DropRegistrations(Process& process, const std::shared_ptr<Comm>& comm) {
+  comm->DeregisterAll(&process.memory());
+  process.registrations().RemoveIf(
+      [&](const Registration& registration) { return registration.comm == comm; });
+}
+
 absl::Status DestroyComm(spcclComm_t handle) {
   Process& process = Process::Get();
   SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Find(handle));
   const absl::Status status = comm->Destroy();
-  comm->DeregisterAll(&process.memory());
+  DropRegistrations(process, comm);
   (void)process.comms().Remove(handle);  // an abort in the meantime may have been first
   return status;
 }
@@ -125,7 +131,7 @@ absl::Status AbortComm(spcclComm_t handle) {
   SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Remove(handle));
   absl::Status status = comm->Abort();
   if (!status.ok()) process.Keep(comm);
-  comm->DeregisterAll(&process.memory());
+  DropRegistrations(process, comm);
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,18 @@ class HandleTable {
     std::shared_ptr<T> object = std::move(found->second);
     objects_.erase(found);
     return object;
+  }
+
+  // Takes out all that `matches`.
+  template <typename Predicate>
+  void RemoveIf(Predicate matches) {
+    std::vector<std::shared_ptr<T>> removed;  // outlives the lock: their ends may take time
+    const std::lock_guard lock(mutex_);
+    std::erase_if(objects_, [&](auto& entry) {
+      if (!matches(*entry.second)) return false;
+      removed.push_back(std::move(entry.second));
+      return true;
+    });
   }
 
   size_t size() const {

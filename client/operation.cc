@@ -45,9 +45,16 @@ absl::StatusOr<std::shared_ptr<Operation>> Operation::Create(std::shared_ptr<Com
 }
 
 Operation::~Operation() {
-  if (is_finished()) return;
-  if (send_region_ != nullptr) send_region_->RemoveUse();
-  if (recv_region_ != nullptr) recv_region_->RemoveUse();
+  if (!is_finished()) ReleaseMemory();
+}
+
+// Lets go of it, too: the operation may be kept for a while after its end, memory that is freed
+// meanwhile must not be.
+void Operation::ReleaseMemory() {
+  for (std::shared_ptr<Region>* each : {&send_region_, &recv_region_}) {
+    const std::shared_ptr<Region> region = std::move(*each);
+    if (region != nullptr) region->RemoveUse();
+  }
 }
 
 absl::StatusOr<shm::BufferRef> Operation::Locate(const MemoryTable& memory, const void* data,
@@ -170,8 +177,7 @@ void Operation::OnDone(absl::Status result) {
 
 void Operation::Finish(absl::Status result) {
   result_ = std::move(result);
-  if (send_region_ != nullptr) send_region_->RemoveUse();
-  if (recv_region_ != nullptr) recv_region_->RemoveUse();
+  ReleaseMemory();
   // Release: whoever sees it finished sees the result and what was done to the memory.
   finished_.store(true, std::memory_order_release);
 }

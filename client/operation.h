@@ -65,6 +65,7 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   absl::StatusOr<std::shared_ptr<Region>> CopyIn();
   void OnDone(absl::Status result) override;
   void Finish(absl::Status result);
+  void ReleaseMemory();
 
   const std::shared_ptr<Comm> comm_;
   const CollectiveCall call_;

@@ -57,7 +57,7 @@ void Process::OnForkInChild() {
 absl::StatusOr<std::shared_ptr<Session>> Process::LiveSession() {
   std::shared_ptr<Session> dead;  // outlives the lock: its end waits for a thread
   const std::lock_guard lock(mutex_);
-  if (session_ != nullptr && session_->Health().ok()) return session_;
+  if (session_ != nullptr && session_->IsOpen()) return session_;
   dead = std::move(session_);
   socket_.store(-1, std::memory_order_relaxed);
   SPCCL_ASSIGN_OR_RETURN(session_, Session::Open(SocketPath()));

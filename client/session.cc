@@ -217,6 +217,14 @@ absl::Status Session::Health() const {
   return dead_;
 }
 
+bool Session::IsOpen() const {
+  pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+  if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0) {
+    return false;
+  }
+  return Health().ok();
+}
+
 absl::Status Session::CommHealth(uint32_t comm_id) const {
   const std::lock_guard lock(mutex_);
   if (!dead_.ok()) return dead_;

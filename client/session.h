@@ -50,6 +50,9 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t serial() const { return serial_; }
   // OK while the session lives, else why it ended.
   absl::Status Health() const;
+  // Whether a new communicator may be made here: also false if the daemon has just hung up, which
+  // the listener is about to see.
+  bool IsOpen() const;
   // OK, or why the daemon says that the communicator has failed.
   absl::Status CommHealth(uint32_t comm_id) const;
   void ForgetComm(uint32_t comm_id);
