@@ -1,0 +1,146 @@
+// spccl-perf as a user runs it: real ranks on a real daemon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kProgram[] = SPCCL_PERF_PATH;
+
+// Every test has a temporary folder of its own, which the program must leave empty.
+class SpcclPerfTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = (fs::temp_directory_path() / "perf-test-XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    setenv("TMPDIR", folder_.c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("TMPDIR");
+    EXPECT_THAT(Left(), IsEmpty());
+    fs::remove_all(folder_);
+  }
+
+  std::vector<std::string> Left() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path());
+    return names;
+  }
+
+  // Output, standard error with it, and exit code.
+  struct Result {
+    std::string output;
+    int code;
+  };
+  static Result Run(const std::string& arguments) {
+    FILE* pipe = popen((std::string(kProgram) + " " + arguments + " 2>&1").c_str(), "r");
+    std::string output;
+    std::array<char, 4096> part;
+    while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
+      output.append(part.data(), read);
+    }
+    const int status = pclose(pipe);
+    return {.output = output, .code = WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+  }
+  static nlohmann::json RunJson(const std::string& arguments) {
+    const Result result =
+        Run("--ranks 2 --sizes 64K --iters 2 --warmup 1 --check --json " + arguments);
+    EXPECT_EQ(result.code, 0) << result.output;
+    return nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(SpcclPerfTest, RunsEveryCollective) {
+  for (const std::string op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}) {
+    const auto line = RunJson("--op " + op);
+    ASSERT_TRUE(line.is_object()) << op;
+    EXPECT_EQ(line["op"], op);
+    EXPECT_EQ(line["wrong"], 0) << op;
+    EXPECT_EQ(line["bytes"], 65536) << op;
+    EXPECT_GT(line["time_us_min"], 0) << op;
+    EXPECT_LE(line["time_us_min"], line["time_us_p50"]) << op;
+  }
+}
+
+TEST_F(SpcclPerfTest, TakesEveryKindOfBuffer) {
+  for (const std::string buffers : {"alloc", "malloc", "register"}) {
+    EXPECT_EQ(RunJson("--buffers " + buffers)["wrong"], 0) << buffers;
+    EXPECT_EQ(RunJson("--in-place --buffers " + buffers)["wrong"], 0) << buffers;
+  }
+}
+
+TEST_F(SpcclPerfTest, TellsWhatWentAsFrames) {
+  const auto sparse = RunJson("--algo ring --codec pici --sparsity 0.99");
+  EXPECT_EQ(sparse["wrong"], 0);
+  EXPECT_GT(sparse["sends"]["pici"], 0);
+  EXPECT_GT(sparse["wire_bytes"], 0);
+  EXPECT_LT(sparse["wire_bytes"], 0.3 * sparse["dense_bytes"].get<double>());
+  const auto dense = RunJson("--algo ring --codec dense --sparsity 0.99");
+  EXPECT_EQ(dense["wrong"], 0);
+  EXPECT_EQ(dense["sends"]["pici"], 0);
+  EXPECT_GT(dense["sends"]["dense"], 0);
+}
+
+TEST_F(SpcclPerfTest, PrintsATable) {
+  const Result result = Run("--ranks 2 --sizes 8,64K --iters 1 --warmup 0 --check --seed 42");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("seed 42"));
+  EXPECT_THAT(result.output, HasSubstr("        8 "));
+  EXPECT_THAT(result.output, HasSubstr("    65536 "));
+}
+
+TEST_F(SpcclPerfTest, RefusesMistakesWithOne) {
+  const Result result = Run("--op all_to_all");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.output, HasSubstr("all_to_all"));
+}
+
+TEST_F(SpcclPerfTest, SaysWhenThereIsNoDaemon) {
+  const Result result = Run("--ranks 2 --sizes 8 --runtime-dir " + folder_ + "/nowhere");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.output, HasSubstr("nowhere"));
+  EXPECT_EQ(Run("--spccld /nowhere/spccld").code, 2);
+  EXPECT_EQ(Run("--spccld /bin/false").code, 2);
+}
+
+// Interrupted while it runs, it takes its ranks, its daemon and its folder with it.
+TEST_F(SpcclPerfTest, CleansUpOnAnInterrupt) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setpgid(0, 0);
+    execl(kProgram, kProgram, "--sizes", "64K", "--iters", "1000000", "--json", nullptr);
+    _exit(127);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto listens = [this] {
+    for (const std::string& folder : Left()) {
+      if (fs::exists(folder + "/run/session.sock")) return true;
+    }
+    return false;
+  };
+  while (!listens() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  kill(pid, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
+  EXPECT_EQ(kill(-pid, 0), -1) << "a rank is left";
+}
+
+}  // namespace

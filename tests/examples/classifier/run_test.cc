@@ -1,0 +1,78 @@
+// The classifier as a user runs it: real ranks on a real daemon.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "examples/classifier/corpus.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+nlohmann::json RunClassifier(const std::string& arguments) {
+  FILE* pipe = popen((std::string(CLASSIFIER_PATH) + " --json " + arguments).c_str(), "r");
+  std::string output;
+  std::array<char, 4096> part;
+  while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
+    output.append(part.data(), read);
+  }
+  const int status = pclose(pipe);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << " " << output;
+  return nlohmann::json::parse(output, nullptr, /*allow_exceptions=*/false);
+}
+
+void ExpectSound(const nlohmann::json& seen) {
+  ASSERT_TRUE(seen.is_object());
+  EXPECT_EQ(seen["same_weights"], true);
+  ASSERT_EQ(seen["runs"].size(), 3u);
+  for (const auto& run : seen["runs"]) {
+    EXPECT_EQ(run["weights"], seen["runs"][0]["weights"]) << run;
+    EXPECT_EQ(run["accuracy"], seen["runs"][0]["accuracy"]) << run;
+    EXPECT_GT(run["steps"], 0) << run;
+    EXPECT_GT(run["step_us"], run["all_reduce_us"]) << run;
+  }
+  EXPECT_GT(seen["gradient_sparsity"], seen["sum_sparsity"]);
+}
+
+// Two classes of made-up text that share no word.
+TEST(Classifier, LearnsAndAllPlansAgree) {
+  const fs::path root = fs::path(testing::TempDir()) / "classifier-run";
+  fs::remove_all(root);
+  std::mt19937 random(11);
+  for (const std::string name : {"one", "two"}) {
+    fs::create_directories(root / name);
+    for (int i = 0; i < 60; ++i) {
+      std::ofstream out(root / name / std::to_string(i));
+      for (int word = 0; word < 80; ++word) {
+        const char base = name == "one" ? 'a' : 'n';
+        for (int letter = 0; letter < 5; ++letter) out << static_cast<char>(base + random() % 12);
+        out << ' ';
+      }
+    }
+  }
+  const auto seen =
+      RunClassifier("--ranks 2 --batch 4 --epochs 2 --bucket-bits 16 --corpus " + root.string());
+  ExpectSound(seen);
+  EXPECT_GT(seen["accuracy"], 0.95);
+  EXPECT_GT(seen["gradient_sparsity"], 0.5);
+  fs::remove_all(root);
+}
+
+// The text that this machine has: manual pages or package descriptions.
+TEST(Classifier, BeatsChanceOnRealText) {
+  const auto corpus = classifier::LoadCorpus("auto", 120);
+  if (!corpus.ok()) GTEST_SKIP() << corpus.status().message();
+  const auto seen = RunClassifier("--ranks 2 --batch 4 --epochs 3 --bucket-bits 17 --per-class 120");
+  ExpectSound(seen);
+  EXPECT_GT(seen["accuracy"].get<double>(), seen["chance"].get<double>() + 0.1);
+  EXPECT_GT(seen["gradient_sparsity"], 0.9);
+}
+
+}  // namespace
