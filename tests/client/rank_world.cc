@@ -1,0 +1,76 @@
+#include "tests/client/rank_world.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+
+#include "base/futex.h"
+#include "base/status.h"
+#include "tests/support/daemon_env.h"
+
+namespace spccl::testing {
+namespace {
+
+constexpr int64_t kTimeoutMs = 90'000;
+
+// Where rank 0 leaves the unique id for the others: shared by fork().
+struct Noticeboard {
+  std::atomic<uint32_t> ready{0};
+  spcclUniqueId id;
+
+  static Noticeboard* Create() {
+    void* memory = ::mmap(nullptr, sizeof(Noticeboard), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    SPCCL_CHECK(memory != MAP_FAILED);
+    return new (memory) Noticeboard;
+  }
+
+  spcclResult_t Exchange(int rank) {
+    if (rank == 0) {
+      const spcclResult_t result = spcclGetUniqueId(&id);
+      ready.store(1 + result, std::memory_order_release);
+      FutexWakeAll(&ready);
+    }
+    while (ready.load(std::memory_order_acquire) == 0) FutexWait(&ready, 0, -1);
+    return static_cast<spcclResult_t>(ready.load(std::memory_order_acquire) - 1);
+  }
+};
+
+int RunRank(int rank, int ranks, Noticeboard* board, const RankBody& body,
+            const MultiProcess::Report& report) {
+  RankWorld world{.rank = rank, .ranks = ranks, .comm = nullptr};
+  spcclResult_t result = board->Exchange(rank);
+  if (result == spcclSuccess) result = spcclCommInitRank(&world.comm, ranks, board->id, rank);
+  if (result == spcclSuccess) {
+    if (const int failed = body(world, report); failed != 0) return failed > 255 ? 255 : failed;
+    result = spcclCommDestroy(world.comm);
+  }
+  if (result != spcclSuccess) report(std::string(spcclGetLastError(nullptr)) + "\n");
+  return result;
+}
+
+}  // namespace
+
+bool RunRanks(int ranks, const RankBody& body,
+              const std::map<std::string, std::string>& environment) {
+  auto daemon = SpawnedDaemon::Start();
+  if (!daemon.ok()) {
+    std::cerr << daemon.status() << std::endl;
+    return false;
+  }
+  Noticeboard* board = Noticeboard::Create();
+  MultiProcess processes(ranks, [&](int rank, const MultiProcess::Report& report) {
+    ::setenv("SPCCL_RUNTIME_DIR", (*daemon)->runtime_dir().c_str(), 1);
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+    return RunRank(rank, ranks, board, body, report);
+  });
+  const bool succeeded = AllSucceeded(processes.Wait(kTimeoutMs));
+  if (!succeeded) std::cerr << (*daemon)->ReadLog();
+  ::munmap(board, sizeof *board);
+  return succeeded;
+}
+
+}  // namespace spccl::testing

@@ -1,0 +1,28 @@
+// Ranks as processes of their own, joined in one communicator of a daemon that was started for
+// them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "client/include/spccl/spccl.h"
+#include "tests/support/multi_process.h"
+
+namespace spccl::testing {
+
+struct RankWorld {
+  int rank;
+  int ranks;
+  spcclComm_t comm;
+};
+
+// 0: all was well; else a line number or a count.
+using RankBody = std::function<int(const RankWorld& world, const MultiProcess::Report& report)>;
+
+// Starts spccld, forks the ranks with `environment` set in them, joins them, runs `body` in each
+// and destroys the communicator. False, with what was reported on stderr, if anything went wrong.
+bool RunRanks(int ranks, const RankBody& body,
+              const std::map<std::string, std::string>& environment = {});
+
+}  // namespace spccl::testing
