@@ -1,5 +1,9 @@
 // The library against the real daemon: ranks as processes, every operation, type and kind of
 // memory, checked against a plain oracle.
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -15,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/client/rank_world.h"
 #include "tests/support/collective_oracle.h"
+#include "tests/support/daemon_env.h"
 
 namespace spccl::testing {
 namespace {
@@ -264,6 +269,50 @@ TEST(EndToEnd, DisagreementIsToldToAll) {
     return text.find("sum") != std::string::npos && text.find("max") != std::string::npos
                ? 0
                : __LINE__;
+  }));
+}
+
+// The program of the README.
+TEST(EndToEnd, TheFirstProgramRuns) {
+  auto daemon = SpawnedDaemon::Start();
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const std::string command =
+      absl::StrCat("SPCCL_RUNTIME_DIR=", (*daemon)->runtime_dir(), " " FIRST_PROGRAM " 2>&1");
+  FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string output;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
+  EXPECT_EQ(::pclose(pipe), 0) << output;
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(output,
+                ::testing::HasSubstr(absl::StrCat("rank ", rank, ": every element is 6\n")));
+  }
+}
+
+// The daemon is killed while ranks wait: each knows within a second.
+TEST(EndToEnd, TheDaemonsDeathIsKnownAtOnce) {
+  EXPECT_TRUE(RunRanks(2, [](const RankWorld& world, const MultiProcess::Report& report) {
+    float value = 1;
+    if (spcclAllReduce(&value, &value, 1, spcclFloat, spcclSum, world.comm, nullptr) != 0) {
+      return __LINE__;
+    }
+    if (world.rank == 0) {
+      // Rank 1 never calls; the daemon dies by its own hand, so that nothing has to be timed.
+      std::thread killer([&] { ::kill(world.daemon_pid, SIGKILL); });
+      const auto start = std::chrono::steady_clock::now();
+      const spcclResult_t result =
+          spcclAllReduce(&value, &value, 1, spcclFloat, spcclSum, world.comm, nullptr);
+      const auto waited = std::chrono::steady_clock::now() - start;
+      killer.join();
+      report(std::string(spcclGetLastError(nullptr)) + "\n");
+      if (result != spcclSystemError || waited > std::chrono::seconds(1)) return __LINE__;
+    }
+    spcclResult_t async = spcclSuccess;
+    while (async == spcclSuccess) {
+      if (spcclCommGetAsyncError(world.comm, &async) != spcclSuccess) return __LINE__;
+      std::this_thread::yield();
+    }
+    return async == spcclSystemError ? 0 : __LINE__;
   }));
 }
 

@@ -39,11 +39,11 @@ struct Noticeboard {
   }
 };
 
-int RunRank(int rank, int ranks, Noticeboard* board, const RankBody& body,
+int RunRank(RankWorld world, Noticeboard* board, const RankBody& body,
             const MultiProcess::Report& report) {
-  RankWorld world{.rank = rank, .ranks = ranks, .comm = nullptr};
+  const int rank = world.rank;
   spcclResult_t result = board->Exchange(rank);
-  if (result == spcclSuccess) result = spcclCommInitRank(&world.comm, ranks, board->id, rank);
+  if (result == spcclSuccess) result = spcclCommInitRank(&world.comm, world.ranks, board->id, rank);
   if (result == spcclSuccess) {
     if (const int failed = body(world, report); failed != 0) return failed > 255 ? 255 : failed;
     result = spcclCommDestroy(world.comm);
@@ -65,7 +65,9 @@ bool RunRanks(int ranks, const RankBody& body,
   MultiProcess processes(ranks, [&](int rank, const MultiProcess::Report& report) {
     ::setenv("SPCCL_RUNTIME_DIR", (*daemon)->runtime_dir().c_str(), 1);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-    return RunRank(rank, ranks, board, body, report);
+    const RankWorld world{
+        .rank = rank, .ranks = ranks, .comm = nullptr, .daemon_pid = (*daemon)->pid()};
+    return RunRank(world, board, body, report);
   });
   const bool succeeded = AllSucceeded(processes.Wait(kTimeoutMs));
   if (!succeeded) std::cerr << (*daemon)->ReadLog();

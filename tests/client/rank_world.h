@@ -2,6 +2,8 @@
 // them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <string>
@@ -15,6 +17,7 @@ struct RankWorld {
   int rank;
   int ranks;
   spcclComm_t comm;
+  pid_t daemon_pid;
 };
 
 // 0: all was well; else a line number or a count.
