@@ -83,12 +83,46 @@ uint64_t EncodePici(const uint8_t* dense, uint64_t elements, uint64_t magnitude,
   return (values - out.values) / sizeof(U);
 }
 
-// Tile as 64 x 64: turns rows into columns. `from` and `to` do not overlap.
+// The lower (kHigh = 0) or upper half of a and b, element by element in turn.
+template <size_t kHigh, class V, size_t... kLane>
+SPCCL_INLINE V Interleave(const V& a, const V& b, std::index_sequence<kLane...>) {
+  constexpr size_t kCount = sizeof...(kLane);
+  return __builtin_shufflevector(a, b, (kHigh * kCount / 2 + kLane / 2 + (kLane % 2) * kCount)...);
+}
+
+// Turns a square of vectors: log2(lanes) rounds of interleaving rows half the square apart.
+template <class S, class U>
+SPCCL_INLINE void TransposeSquare(const uint8_t* from, uint8_t* to) {
+  constexpr size_t kSide = kLanes<S, U>;
+  constexpr size_t kRowBytes = 64 * sizeof(U);
+  using V = Vec<S, U>;
+  constexpr auto kIndices = std::make_index_sequence<kSide>();
+  V rows[kSide];
+  V next[kSide];
+#pragma GCC unroll 64
+  for (size_t i = 0; i < kSide; ++i) rows[i] = Load<V>(from + i * kRowBytes);
+#pragma GCC unroll 8
+  for (size_t round = 1; round < kSide; round *= 2) {
+#pragma GCC unroll 64
+    for (size_t i = 0; i < kSide / 2; ++i) {
+      next[2 * i] = Interleave<0>(rows[i], rows[i + kSide / 2], kIndices);
+      next[2 * i + 1] = Interleave<1>(rows[i], rows[i + kSide / 2], kIndices);
+    }
+#pragma GCC unroll 64
+    for (size_t i = 0; i < kSide; ++i) rows[i] = next[i];
+  }
+#pragma GCC unroll 64
+  for (size_t i = 0; i < kSide; ++i) Store(to + i * kRowBytes, rows[i]);
+}
+
+// A tile as 64 x 64: turns rows into columns. `from` and `to` do not overlap.
 template <class S, class U>
 void TransposeTile(const uint8_t* from, uint8_t* to) {
-  for (size_t row = 0; row < 64; ++row) {
-    for (size_t column = 0; column < 64; ++column) {
-      Store(to + (column * 64 + row) * sizeof(U), Load<U>(from + (row * 64 + column) * sizeof(U)));
+  constexpr size_t kSide = kLanes<S, U>;
+  for (size_t row = 0; row < 64; row += kSide) {
+    for (size_t column = 0; column < 64; column += kSide) {
+      TransposeSquare<S, U>(from + (row * 64 + column) * sizeof(U),
+                            to + (column * 64 + row) * sizeof(U));
     }
   }
 }
@@ -144,18 +178,30 @@ const uint8_t* ExpandWordNearEnd(const uint8_t* values, uint64_t word, uint8_t* 
   return values + BitCount(word) * sizeof(U);
 }
 
-// Expands a whole tile to 4,096 elements at `dense`; returns past the last value used.
-template <class S, class U>
-SPCCL_INLINE const uint8_t* ExpandTile(const uint8_t* bitmap, const uint8_t* values,
-                                       const uint8_t* values_end, uint8_t* dense) {
-  for (uint64_t w = 0; w < kTileWordCount; ++w) {
+// Whether a hook may read `count` values and kSlackBytes more.
+template <class U>
+SPCCL_INLINE bool HasSlack(const uint8_t* values, const uint8_t* values_end, uint64_t count) {
+  return static_cast<size_t>(values_end - values) >= count * sizeof(U) + kSlackBytes;
+}
+
+// Expands `words` words to 64 elements each at `dense`; returns past the last value used.
+template <class S, class U, bool kStream>
+SPCCL_INLINE const uint8_t* ExpandWords(const uint8_t* bitmap, uint64_t words,
+                                        const uint8_t* values, const uint8_t* values_end,
+                                        uint8_t* dense) {
+  uint64_t w = 0;
+  if (HasSlack<U>(values, values_end, words * kWordElements)) {
+    for (; w < words; ++w) {
+      values = S::template ExpandWord<U, kStream>(values, Load<uint64_t>(bitmap + 8 * w),
+                                                  dense + w * kWordElements * sizeof(U));
+    }
+  }
+  for (; w < words; ++w) {
     const uint64_t word = Load<uint64_t>(bitmap + 8 * w);
     uint8_t* to = dense + w * kWordElements * sizeof(U);
-    if (static_cast<size_t>(values_end - values) >= BitCount(word) * sizeof(U) + kSlackBytes) {
-      values = S::template ExpandWord<U, false>(values, word, to);
-    } else {
-      values = ExpandWordNearEnd<S, U>(values, word, to);
-    }
+    values = HasSlack<U>(values, values_end, BitCount(word))
+                 ? S::template ExpandWord<U, kStream>(values, word, to)
+                 : ExpandWordNearEnd<S, U>(values, word, to);
   }
   return values;
 }
@@ -165,44 +211,63 @@ void DecodePici(const ConstPiciSections& in, uint64_t elements, uint8_t* dense, 
   TileScratch<U> scratch;
   const uint8_t* values = in.values;
   const uint8_t* values_end = in.values + in.nnz * sizeof(U);
+  const bool direct = S::template kStreamsWords<U> && reinterpret_cast<uintptr_t>(dense) % 64 == 0;
   for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
     const uint64_t first = tile * kTileElements;
     const uint64_t count = Smaller(elements - first, kTileElements);
     const uint8_t* bitmap = in.bitmap + tile * kTileWordCount * 8;
     uint8_t* to = dense + first * sizeof(U);
-    if (count == kTileElements) {
-      values = ExpandTile<S, U>(bitmap, values, values_end, to);
+    const bool whole = count == kTileElements;
+    if (whole && !streaming) {
+      values = ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, to);
+    } else if (whole && direct) {
+      values = ExpandWords<S, U, true>(bitmap, kTileWordCount, values, values_end, to);
     } else {
-      values = ExpandTile<S, U>(bitmap, values, values_end, scratch.bytes);
-      __builtin_memcpy(to, scratch.bytes, count * sizeof(U));
+      values = ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, scratch.bytes);
+      CopyOut<S>(scratch.bytes, to, count * sizeof(U), streaming);
     }
   }
+  if (streaming) S::Fence();
 }
 
 template <class S, class U>
 void DecodeColumn(const ConstPiciSections& in, uint64_t elements, uint8_t* dense, bool streaming) {
   TileScratch<U> turned;
-  TileScratch<U> tile_elements;
+  TileScratch<U> straight;
   const uint8_t* values = in.values;
   const uint8_t* values_end = in.values + in.nnz * sizeof(U);
   for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
     const uint64_t first = tile * kTileElements;
     const uint64_t count = Smaller(elements - first, kTileElements);
-    values =
-        ExpandTile<S, U>(in.bitmap + tile * kTileWordCount * 8, values, values_end, turned.bytes);
-    TransposeTile<S, U>(turned.bytes, tile_elements.bytes);
-    __builtin_memcpy(dense + first * sizeof(U), tile_elements.bytes, count * sizeof(U));
+    values = ExpandWords<S, U, false>(in.bitmap + tile * kTileWordCount * 8, kTileWordCount, values,
+                                      values_end, turned.bytes);
+    TransposeTile<S, U>(turned.bytes, straight.bytes);
+    CopyOut<S>(straight.bytes, dense + first * sizeof(U), count * sizeof(U), streaming);
   }
+  if (streaming) S::Fence();
 }
 
+// A tile's worth of elements at a time: scattered into zeros that are in the cache, written out
+// once, and cleared again.
 template <class S, class U>
 void DecodeCoo(const uint8_t* indices, const uint8_t* values, uint64_t nnz, uint64_t elements,
                uint8_t* dense, bool streaming) {
-  __builtin_memset(dense, 0, elements * sizeof(U));
-  for (uint64_t i = 0; i < nnz; ++i) {
-    Store(dense + static_cast<size_t>(Load<uint32_t>(indices + 4 * i)) * sizeof(U),
-          Load<U>(values + i * sizeof(U)));
+  TileScratch<U> scratch{};
+  uint64_t next = 0;
+  for (uint64_t first = 0; first < elements; first += kTileElements) {
+    const uint64_t count = Smaller(elements - first, kTileElements);
+    const uint64_t begin = next;
+    for (; next < nnz; ++next) {
+      const uint64_t at = Load<uint32_t>(indices + 4 * next) - first;
+      if (at >= count) break;
+      Store(scratch.bytes + at * sizeof(U), Load<U>(values + next * sizeof(U)));
+    }
+    CopyOut<S>(scratch.bytes, dense + first * sizeof(U), count * sizeof(U), streaming);
+    for (uint64_t i = begin; i < next; ++i) {
+      Store(scratch.bytes + (Load<uint32_t>(indices + 4 * i) - first) * sizeof(U), U{0});
+    }
   }
+  if (streaming) S::Fence();
 }
 
 }  // namespace

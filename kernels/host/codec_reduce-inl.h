@@ -7,9 +7,9 @@
 namespace spccl::host {
 namespace {
 
-// accumulator[i] += values[i] where values[i] is not a zero; elements is a multiple of the lanes.
+// accumulator[i] += values[i] for all; elements is a multiple of the lanes.
 template <class S, class T, class R, class A>
-SPCCL_INLINE void AddExpanded(const uint8_t* values, uint8_t* accumulator, uint64_t elements) {
+SPCCL_INLINE void AddAll(const uint8_t* values, uint8_t* accumulator, uint64_t elements) {
   constexpr size_t kStep = kLanes<S, A>;
   for (uint64_t i = 0; i < elements; i += kStep) {
     const Vec<S, A> value = LoadAs<S, T, A>(values + i * sizeof(T));
@@ -18,54 +18,171 @@ SPCCL_INLINE void AddExpanded(const uint8_t* values, uint8_t* accumulator, uint6
   }
 }
 
+// The same, but leaves accumulator[i] alone, bit for bit, where values[i] is a zero: -0 + 0 would
+// change it, and so would widening and narrowing a signalling NaN.
+template <class S, class T, class R, class A>
+SPCCL_INLINE void AddNonzeros(const uint8_t* values, uint8_t* accumulator, uint64_t elements) {
+  constexpr size_t kStep = kLanes<S, A>;
+  using Bits = Vec<S, Unsigned<A>>;
+  for (uint64_t i = 0; i < elements; i += kStep) {
+    const Vec<S, A> value = LoadAs<S, T, A>(values + i * sizeof(T));
+    uint8_t* to = accumulator + i * sizeof(R);
+    const Vec<S, A> sum = LoadAs<S, R, A>(to) + value;
+    const Bits is_zero =
+        reinterpret_cast<Bits>((reinterpret_cast<Bits>(value) & kMagnitude<A>) == 0);
+    if constexpr (std::is_same_v<R, A>) {
+      const Bits old = Load<Bits>(to);
+      Store(to, (is_zero & old) | (~is_zero & reinterpret_cast<Bits>(sum)));
+    } else {
+      using Narrow = typename VectorOf<uint16_t, kStep * 2>::Type;
+      Narrow rounded;
+      StoreAs<S, R, A>(reinterpret_cast<uint8_t*>(&rounded), sum);
+      const Narrow keep = __builtin_convertvector(is_zero, Narrow);
+      Store(to, (keep & Load<Narrow>(to)) | (~keep & rounded));
+    }
+  }
+}
+
 template <class T, class R, class A>
 SPCCL_INLINE void AddOne(const uint8_t* value, uint8_t* accumulator) {
   StoreOne<R, A>(accumulator, WrapAdd<A>(LoadOne<R, A>(accumulator), LoadOne<T, A>(value)));
 }
 
+// Position within a tile that a place in the order of the bits stands for.
+template <bool kColumn>
+SPCCL_INLINE uint64_t PlaceOf(uint64_t position) {
+  return kColumn ? position % 64 * 64 + position / 64 : position;
+}
+
+// Adds `count` values to scattered elements. `positions`: u32 each.
+template <class S, class T, class R, class A, bool kColumn>
+SPCCL_INLINE void AddScattered(const uint8_t* positions, const uint8_t* values, uint64_t count,
+                               uint8_t* accumulator) {
+  uint64_t i = 0;
+  if constexpr (sizeof(R) == 2) {  // conversions are cheap only by the vector
+    constexpr size_t kStep = kLanes<S, A>;
+    uint16_t old[kStep];
+    for (; i + kStep <= count; i += kStep) {
+      for (size_t k = 0; k < kStep; ++k) {
+        old[k] = Load<uint16_t>(accumulator +
+                                PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * (i + k))) * 2);
+      }
+      auto* gathered = reinterpret_cast<uint8_t*>(old);
+      StoreAs<S, R, A>(gathered, LoadAs<S, R, A>(gathered) + LoadAs<S, T, A>(values + 2 * i));
+      for (size_t k = 0; k < kStep; ++k) {
+        Store(accumulator + PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * (i + k))) * 2, old[k]);
+      }
+    }
+  }
+  for (; i < count; ++i) {
+    const uint64_t at = PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * i));
+    AddOne<T, R, A>(values + i * sizeof(T), accumulator + at * sizeof(R));
+  }
+}
+
+// A tile with fewer nonzeros than this is added one by one: below it most cache lines of the
+// accumulator are never touched.
+inline constexpr uint64_t kSparseTileNonzeros = kTileElements / 24;
+
+template <class S, class T, class R, class A, bool kColumn>
+SPCCL_INLINE void AddSparseTile(const uint8_t* bitmap, const uint8_t* values,
+                                uint8_t* accumulator) {
+  alignas(64) uint8_t positions[kSparseTileNonzeros * sizeof(uint32_t) + 4 * kSlackBytes];
+  uint8_t* end = positions;
+  for (uint64_t w = 0; w < kTileWordCount; ++w) {
+    end = S::AppendPositions(Load<uint64_t>(bitmap + 8 * w),
+                             static_cast<uint32_t>(w * kWordElements), end);
+  }
+  AddScattered<S, T, R, A, kColumn>(positions, values, static_cast<uint64_t>(end - positions) / 4,
+                                    accumulator);
+}
+
 template <class S, class T, class R, class A>
-void ReducePiciAs(const ConstPiciSections& in, uint64_t elements, uint8_t* accumulator) {
-  const uint8_t* values = in.values;
-  for (uint64_t word_at = 0; word_at < TileCount(elements) * kTileWordCount; ++word_at) {
-    uint64_t word = Load<uint64_t>(in.bitmap + 8 * word_at);
-    for (; word != 0; word &= word - 1) {
-      const uint64_t at = word_at * kWordElements + static_cast<uint64_t>(std::countr_zero(word));
-      AddOne<T, R, A>(values, accumulator + at * sizeof(R));
+SPCCL_INLINE const uint8_t* AddDenseTile(const uint8_t* bitmap, const uint8_t* values,
+                                         const uint8_t* values_end, uint8_t* accumulator) {
+  using U = Unsigned<T>;
+  WordScratch<U> scratch;
+  for (uint64_t w = 0; w < kTileWordCount; ++w) {
+    const uint64_t word = Load<uint64_t>(bitmap + 8 * w);
+    uint8_t* to = accumulator + w * kWordElements * sizeof(R);
+    const bool slack = HasSlack<U>(values, values_end, BitCount(word));
+    if constexpr (S::template kAddsWords<A> && std::is_same_v<T, A>) {
+      if (__builtin_expect(slack, 1)) {
+        values = S::template AddWord<A>(values, word, to);
+        continue;
+      }
+    }
+    values = slack ? S::template ExpandWord<U, false>(values, word, scratch.bytes)
+                   : ExpandWordNearEnd<S, U>(values, word, scratch.bytes);
+    AddNonzeros<S, T, R, A>(scratch.bytes, to, kWordElements);
+  }
+  return values;
+}
+
+// The elements of the last tile, which the accumulator may not hold whole, one by one.
+template <class S, class T, class R, class A, bool kColumn>
+void AddLastTile(const uint8_t* bitmap, const uint8_t* values, uint8_t* accumulator) {
+  for (uint64_t w = 0; w < kTileWordCount; ++w) {
+    for (uint64_t word = Load<uint64_t>(bitmap + 8 * w); word != 0; word &= word - 1) {
+      const uint64_t position = w * kWordElements + static_cast<uint64_t>(__builtin_ctzll(word));
+      AddOne<T, R, A>(values, accumulator + PlaceOf<kColumn>(position) * sizeof(R));
       values += sizeof(T);
     }
   }
 }
 
-template <class S, class T, class R, class A>
-void ReduceColumnAs(const ConstPiciSections& in, uint64_t elements, uint8_t* accumulator) {
-  const uint8_t* values = in.values;
-  for (uint64_t word_at = 0; word_at < TileCount(elements) * kTileWordCount; ++word_at) {
-    uint64_t word = Load<uint64_t>(in.bitmap + 8 * word_at);
-    const uint64_t tile = word_at / kTileWordCount;
-    const uint64_t column = word_at % kTileWordCount;
-    for (; word != 0; word &= word - 1) {
-      const uint64_t row = static_cast<uint64_t>(std::countr_zero(word));
-      const uint64_t at = tile * kTileElements + row * 64 + column;
-      AddOne<T, R, A>(values, accumulator + at * sizeof(R));
-      values += sizeof(T);
+template <class S, class T, class R, class A, bool kColumn>
+SPCCL_INLINE void ReduceTiles(const ConstPiciSections& in, uint64_t elements,
+                              uint8_t* accumulator) {
+  using U = Unsigned<T>;
+  TileScratch<U> turned;
+  TileScratch<U> straight;
+  const uint8_t* values_end = in.values + in.nnz * sizeof(T);
+  const uint64_t whole_tiles = elements / kTileElements;
+  for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
+    const uint8_t* bitmap = in.bitmap + tile * kTileWordCount * 8;
+    uint8_t* to = accumulator + tile * kTileElements * sizeof(R);
+    const uint64_t begin = Load<uint32_t>(in.index + 4 * tile);
+    const uint8_t* values = in.values + begin * sizeof(T);
+    if (tile == whole_tiles) {
+      AddLastTile<S, T, R, A, kColumn>(bitmap, values, to);
+      break;
+    }
+    const uint64_t end =
+        tile + 1 < TileCount(elements) ? Load<uint32_t>(in.index + 4 * (tile + 1)) : in.nnz;
+    if (end - begin < kSparseTileNonzeros) {
+      AddSparseTile<S, T, R, A, kColumn>(bitmap, values, to);
+    } else if constexpr (kColumn) {
+      ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, turned.bytes);
+      TransposeTile<S, U>(turned.bytes, straight.bytes);
+      AddNonzeros<S, T, R, A>(straight.bytes, to, kTileElements);
+    } else {
+      AddDenseTile<S, T, R, A>(bitmap, values, values_end, to);
     }
   }
+}
+
+template <class S, class T, class R, class A>
+void ReducePiciAs(const ConstPiciSections& in, uint64_t elements, uint8_t* accumulator) {
+  ReduceTiles<S, T, R, A, false>(in, elements, accumulator);
+}
+
+template <class S, class T, class R, class A>
+void ReduceColumnAs(const ConstPiciSections& in, uint64_t elements, uint8_t* accumulator) {
+  ReduceTiles<S, T, R, A, true>(in, elements, accumulator);
 }
 
 template <class S, class T, class R, class A>
 void ReduceCooAs(const uint8_t* indices, const uint8_t* values, uint64_t nnz,
                  uint8_t* accumulator) {
-  for (uint64_t i = 0; i < nnz; ++i) {
-    const size_t at = Load<uint32_t>(indices + 4 * i);
-    AddOne<T, R, A>(values + i * sizeof(T), accumulator + at * sizeof(R));
-  }
+  AddScattered<S, T, R, A, false>(indices, values, nnz, accumulator);
 }
 
 template <class S, class T, class R, class A>
 void ReduceDenseAs(const uint8_t* values, uint64_t elements, uint8_t* accumulator) {
   constexpr size_t kStep = kLanes<S, A>;
   const uint64_t whole = elements / kStep * kStep;
-  AddExpanded<S, T, R, A>(values, accumulator, whole);
+  AddAll<S, T, R, A>(values, accumulator, whole);
   for (uint64_t i = whole; i < elements; ++i) {
     AddOne<T, R, A>(values + i * sizeof(T), accumulator + i * sizeof(R));
   }

@@ -9,6 +9,10 @@ namespace {
 
 struct Avx2 {
   static constexpr size_t kBytes = 32;
+  template <class U>
+  static constexpr bool kStreamsWords = sizeof(U) > 1;
+  template <class A>
+  static constexpr bool kAddsWords = false;
   static constexpr bool kStreams = true;
 
   template <class U>

@@ -31,6 +31,10 @@ SPCCL_INLINE uint64_t MaskOf(uint64_t word, size_t i) {
 template <bool kVbmi2>
 struct Avx512 {
   static constexpr size_t kBytes = 64;
+  template <class U>
+  static constexpr bool kStreamsWords = sizeof(U) > 2 || kVbmi2;
+  template <class A>
+  static constexpr bool kAddsWords = sizeof(A) >= 4;
   static constexpr bool kStreams = true;
 
   template <class U>
@@ -145,6 +149,28 @@ struct Avx512 {
         ExpandWidened<U>(values, mask, dense + part * 16 * sizeof(U));
         values += static_cast<size_t>(__builtin_popcountll(mask)) * sizeof(U);
       }
+    }
+    return values;
+  }
+
+  template <class A>
+  static SPCCL_INLINE const uint8_t* AddWord(const uint8_t* values, uint64_t word,
+                                             uint8_t* accumulator) {
+    using V = Vec<Avx512, A>;
+    using U = Unsigned<A>;
+    for (size_t i = 0; i < sizeof(A); ++i) {
+      const uint64_t mask = MaskOf<64 / sizeof(A)>(word, i);
+      const V value = reinterpret_cast<V>(Expand<U>(values, mask));
+      const __m512i old = LoadZ(accumulator + 64 * i);
+      const __m512i sum = reinterpret_cast<__m512i>(reinterpret_cast<V>(old) + value);
+      if constexpr (sizeof(A) == 4) {
+        _mm512_storeu_si512(accumulator + 64 * i,
+                            _mm512_mask_mov_epi32(old, static_cast<__mmask16>(mask), sum));
+      } else {
+        _mm512_storeu_si512(accumulator + 64 * i,
+                            _mm512_mask_mov_epi64(old, static_cast<__mmask8>(mask), sum));
+      }
+      values += static_cast<size_t>(__builtin_popcountll(mask)) * sizeof(A);
     }
     return values;
   }

@@ -35,6 +35,27 @@ SPCCL_INLINE void Store(void* to, const T& value) {
   __builtin_memcpy(to, &value, sizeof(T));
 }
 
+// Copies `bytes` bytes, streaming those that fill aligned vectors of the output. Unordered until
+// S::Fence().
+template <class S>
+SPCCL_INLINE void CopyOut(const uint8_t* from, uint8_t* to, uint64_t bytes, bool streaming) {
+  if (!streaming || !S::kStreams) {
+    __builtin_memcpy(to, from, bytes);
+    return;
+  }
+  using V = Vec<S, uint64_t>;
+  const uint64_t misaligned = (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64;
+  const uint64_t head = misaligned < bytes ? misaligned : bytes;
+  __builtin_memcpy(to, from, head);
+  uint64_t at = head;
+  for (; at + 64 <= bytes; at += 64) {
+    for (size_t part = 0; part < 64; part += S::kBytes) {
+      S::StreamStore(to + at + part, Load<V>(from + at + part));
+    }
+  }
+  __builtin_memcpy(to + at, from + at, bytes - at);
+}
+
 // Storage types of the 16-bit floats; all others are stored as what they are.
 struct Half {
   uint16_t bits;

@@ -15,11 +15,18 @@ namespace {
 //   ExpandWord<U, kStream>  writes 64 elements to `dense`: the next value where the word has a bit,
 //                      zero elsewhere; may read kSlackBytes past the last value; returns past the
 //                      last; kStream: with non-temporal stores, `dense` is 64-byte aligned
+//   kStreamsWords<U>   whether ExpandWord heeds kStream
+//   AddWord<A>         where kAddsWords<A>: adds the next value to each of 64 accumulator elements
+//                      whose bit is set, leaves the others; reads and returns as ExpandWord
 //   AppendPositions    appends base + b as u32 for each set bit b; writes at most kSlackBytes past
 //   WidenHalf, NarrowHalf  float16 <-> a vector of float32
 //   StreamStore, Fence     non-temporal store to an aligned address, and what orders those stores
 struct Plain {
   static constexpr size_t kBytes = 16;
+  template <class U>
+  static constexpr bool kStreamsWords = false;
+  template <class A>
+  static constexpr bool kAddsWords = false;
   static constexpr bool kStreams = false;
 
   template <class U>

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/dtype.h"
 #include "kernels/float16.h"
