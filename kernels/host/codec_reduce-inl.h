@@ -106,9 +106,9 @@ SPCCL_INLINE const uint8_t* AddDenseTile(const uint8_t* bitmap, const uint8_t* v
     const uint64_t word = Load<uint64_t>(bitmap + 8 * w);
     uint8_t* to = accumulator + w * kWordElements * sizeof(R);
     const bool slack = HasSlack<U>(values, values_end, BitCount(word));
-    if constexpr (S::template kAddsWords<A> && std::is_same_v<T, A>) {
+    if constexpr (S::template kAddsWords<T> && std::is_same_v<T, R>) {
       if (__builtin_expect(slack, 1)) {
-        values = S::template AddWord<A>(values, word, to);
+        values = S::template AddWord<T>(values, word, to);
         continue;
       }
     }

@@ -11,7 +11,7 @@ struct Avx2 {
   static constexpr size_t kBytes = 32;
   template <class U>
   static constexpr bool kStreamsWords = sizeof(U) > 1;
-  template <class A>
+  template <class T>
   static constexpr bool kAddsWords = false;
   static constexpr bool kStreams = true;
 
@@ -79,6 +79,13 @@ struct Avx2 {
   static SPCCL_INLINE void NarrowHalf(const Vec<Avx2, float>& wide, uint8_t* to) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
                      _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  static SPCCL_INLINE Vec<Avx2, float> WidenBrain(const uint8_t* from) {
+    return WidenBrainByVector<Avx2>(from);
+  }
+  static SPCCL_INLINE void NarrowBrain(const Vec<Avx2, float>& wide, uint8_t* to) {
+    NarrowBrainByVector<Avx2>(wide, to);
   }
 
   template <class V>

@@ -33,8 +33,8 @@ struct Avx512 {
   static constexpr size_t kBytes = 64;
   template <class U>
   static constexpr bool kStreamsWords = sizeof(U) > 2 || kVbmi2;
-  template <class A>
-  static constexpr bool kAddsWords = sizeof(A) >= 4;
+  template <class T>
+  static constexpr bool kAddsWords = sizeof(T) >= 4 || kVbmi2;
   static constexpr bool kStreams = true;
 
   template <class U>
@@ -153,24 +153,16 @@ struct Avx512 {
     return values;
   }
 
-  template <class A>
+  template <class T>
   static SPCCL_INLINE const uint8_t* AddWord(const uint8_t* values, uint64_t word,
                                              uint8_t* accumulator) {
-    using V = Vec<Avx512, A>;
-    using U = Unsigned<A>;
-    for (size_t i = 0; i < sizeof(A); ++i) {
-      const uint64_t mask = MaskOf<64 / sizeof(A)>(word, i);
-      const V value = reinterpret_cast<V>(Expand<U>(values, mask));
+    using U = Unsigned<T>;
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      const uint64_t mask = MaskOf<64 / sizeof(T)>(word, i);
       const __m512i old = LoadZ(accumulator + 64 * i);
-      const __m512i sum = reinterpret_cast<__m512i>(reinterpret_cast<V>(old) + value);
-      if constexpr (sizeof(A) == 4) {
-        _mm512_storeu_si512(accumulator + 64 * i,
-                            _mm512_mask_mov_epi32(old, static_cast<__mmask16>(mask), sum));
-      } else {
-        _mm512_storeu_si512(accumulator + 64 * i,
-                            _mm512_mask_mov_epi64(old, static_cast<__mmask8>(mask), sum));
-      }
-      values += static_cast<size_t>(__builtin_popcountll(mask)) * sizeof(A);
+      const __m512i sum = Add<T>(old, Expand<U>(values, mask));
+      _mm512_storeu_si512(accumulator + 64 * i, Merge<U>(mask, old, sum));
+      values += static_cast<size_t>(__builtin_popcountll(mask)) * sizeof(T);
     }
     return values;
   }
@@ -204,9 +196,15 @@ struct Avx512 {
   static SPCCL_INLINE Vec<Avx512, float> WidenHalf(const uint8_t* from) {
     return _mm512_cvtph_ps(LoadY(from));
   }
-  static SPCCL_INLINE void NarrowHalf(const Vec<Avx512, float>& wide, uint8_t* to) {
+  static SPCCL_INLINE Vec<Avx512, float> WidenBrain(const uint8_t* from) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadY(from)), 16));
+  }
+  static SPCCL_INLINE void NarrowBrain(const Vec<Avx512, float>& wide, uint8_t* to) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm512_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(RoundToBrain(wide), 16)));
+  }
+  static SPCCL_INLINE void NarrowHalf(const Vec<Avx512, float>& wide, uint8_t* to) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(wide, kNearest));
   }
 
   template <class V>
@@ -217,6 +215,8 @@ struct Avx512 {
   static SPCCL_INLINE void Fence() { _mm_sfence(); }
 
  private:
+  static constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+
   template <bool kStream>
   static SPCCL_INLINE void Put(uint8_t* to, __m512i v) {
     if constexpr (kStream) {
@@ -224,6 +224,55 @@ struct Avx512 {
     } else {
       _mm512_storeu_si512(to, v);
     }
+  }
+
+  // The lanes of `mask` from `sum`, the others from `old`.
+  template <class U>
+  static SPCCL_INLINE __m512i Merge(uint64_t mask, __m512i old, __m512i sum) {
+    if constexpr (sizeof(U) == 1) {
+      return _mm512_mask_mov_epi8(old, mask, sum);
+    } else if constexpr (sizeof(U) == 2) {
+      return _mm512_mask_mov_epi16(old, static_cast<__mmask32>(mask), sum);
+    } else if constexpr (sizeof(U) == 4) {
+      return _mm512_mask_mov_epi32(old, static_cast<__mmask16>(mask), sum);
+    } else {
+      return _mm512_mask_mov_epi64(old, static_cast<__mmask8>(mask), sum);
+    }
+  }
+
+  template <class T>
+  static SPCCL_INLINE __m512i Add(__m512i a, __m512i b) {
+    if constexpr (std::is_same_v<T, Brain>) {
+      // Even lanes are floats when shifted up, odd ones as they stand: no lane moves.
+      const __m512i high = _mm512_set1_epi32(static_cast<int32_t>(0xFFFF0000u));
+      const __m512 even = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)),
+                                        _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)));
+      const __m512 odd = _mm512_add_ps(_mm512_castsi512_ps(_mm512_and_si512(a, high)),
+                                       _mm512_castsi512_ps(_mm512_and_si512(b, high)));
+      return _mm512_mask_mov_epi16(RoundToBrain(odd), 0x55555555u,
+                                   _mm512_srli_epi32(RoundToBrain(even), 16));
+    } else if constexpr (std::is_same_v<T, Half>) {
+      const __m512 low = _mm512_add_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(a)),
+                                       _mm512_cvtph_ps(_mm512_castsi512_si256(b)));
+      const __m512 high = _mm512_add_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1)),
+                                        _mm512_cvtph_ps(_mm512_extracti64x4_epi64(b, 1)));
+      return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(low, kNearest)),
+                                _mm512_cvtps_ph(high, kNearest), 1);
+    } else {
+      using V = Vec<Avx512, T>;
+      return reinterpret_cast<__m512i>(reinterpret_cast<V>(a) + reinterpret_cast<V>(b));
+    }
+  }
+
+  // The nearest bfloat16 in the upper half of each lane; what the lower half holds is undefined.
+  // The processor's own conversion would flush subnormals.
+  static SPCCL_INLINE __m512i RoundToBrain(__m512 v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+    return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits,
+                                _mm512_set1_epi32(0x400000));
   }
 
   static SPCCL_INLINE void StorePositions(__m128i packed, __m512i bases, uint8_t* out) {

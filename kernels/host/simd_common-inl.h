@@ -106,6 +106,24 @@ template <class T>
 inline constexpr Unsigned<T> kMagnitude =
     static_cast<Unsigned<T>>(std::numeric_limits<Unsigned<T>>::max() >> (kIsFloat<T> ? 1 : 0));
 
+// bfloat16 <-> float32 in the vector extension alone, for targets with nothing better.
+template <class S>
+SPCCL_INLINE Vec<S, float> WidenBrainByVector(const uint8_t* from) {
+  using Narrow = typename VectorOf<uint16_t, S::kBytes / 2>::Type;
+  const auto wide = __builtin_convertvector(Load<Narrow>(from), Vec<S, uint32_t>);
+  return reinterpret_cast<Vec<S, float>>(wide << 16);
+}
+template <class S>
+SPCCL_INLINE void NarrowBrainByVector(const Vec<S, float>& value, uint8_t* to) {
+  using Narrow = typename VectorOf<uint16_t, S::kBytes / 2>::Type;
+  using Wide = Vec<S, uint32_t>;
+  const Wide bits = reinterpret_cast<Wide>(value);
+  const Wide rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const Wide quiet = (bits >> 16) | 0x40u;
+  const Wide is_nan = reinterpret_cast<Wide>((bits & 0x7FFFFFFFu) > 0x7F800000u);
+  Store(to, __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), Narrow));
+}
+
 // kLanes<S, A> elements of storage type T as a vector of A, and back (rounded to nearest even).
 template <class S, class T, class A>
 SPCCL_INLINE Vec<S, A> LoadAs(const uint8_t* from) {
@@ -115,9 +133,7 @@ SPCCL_INLINE Vec<S, A> LoadAs(const uint8_t* from) {
   } else if constexpr (std::is_same_v<T, Half>) {
     return S::WidenHalf(from);
   } else if constexpr (std::is_same_v<T, Brain>) {
-    using Narrow = typename VectorOf<uint16_t, kCount * 2>::Type;
-    const auto wide = __builtin_convertvector(Load<Narrow>(from), Vec<S, uint32_t>);
-    return reinterpret_cast<Vec<S, float>>(wide << 16);
+    return S::WidenBrain(from);
   } else {
     using Narrow = typename VectorOf<T, kCount * sizeof(T)>::Type;
     return __builtin_convertvector(Load<Narrow>(from), Vec<S, A>);
@@ -132,14 +148,7 @@ SPCCL_INLINE void StoreAs(uint8_t* to, const Vec<S, A>& value) {
   } else if constexpr (std::is_same_v<T, Half>) {
     S::NarrowHalf(value, to);
   } else if constexpr (std::is_same_v<T, Brain>) {
-    using Narrow = typename VectorOf<uint16_t, kCount * 2>::Type;
-    using Wide = Vec<S, uint32_t>;
-    const Wide bits = reinterpret_cast<Wide>(value);
-    const Wide rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    const Wide quiet = (bits >> 16) | 0x40u;
-    const Wide is_nan = reinterpret_cast<Wide>((bits & 0x7FFFFFFFu) > 0x7F800000u);
-    const Wide narrow = (is_nan & quiet) | (~is_nan & rounded);
-    Store(to, __builtin_convertvector(narrow, Narrow));
+    S::NarrowBrain(value, to);
   } else {
     using Narrow = typename VectorOf<T, kCount * sizeof(T)>::Type;
     Store(to, __builtin_convertvector(value, Narrow));

@@ -16,16 +16,16 @@ namespace {
 //                      zero elsewhere; may read kSlackBytes past the last value; returns past the
 //                      last; kStream: with non-temporal stores, `dense` is 64-byte aligned
 //   kStreamsWords<U>   whether ExpandWord heeds kStream
-//   AddWord<A>         where kAddsWords<A>: adds the next value to each of 64 accumulator elements
+//   AddWord<T>         where kAddsWords<T>: adds the next value to each of 64 elements of type T
 //                      whose bit is set, leaves the others; reads and returns as ExpandWord
 //   AppendPositions    appends base + b as u32 for each set bit b; writes at most kSlackBytes past
-//   WidenHalf, NarrowHalf  float16 <-> a vector of float32
+//   WidenHalf, NarrowHalf, WidenBrain, NarrowBrain  float16, bfloat16 <-> a vector of float32
 //   StreamStore, Fence     non-temporal store to an aligned address, and what orders those stores
 struct Plain {
   static constexpr size_t kBytes = 16;
   template <class U>
   static constexpr bool kStreamsWords = false;
-  template <class A>
+  template <class T>
   static constexpr bool kAddsWords = false;
   static constexpr bool kStreams = false;
 
@@ -75,6 +75,13 @@ struct Plain {
 
   static SPCCL_INLINE void NarrowHalf(const Vec<Plain, float>& wide, uint8_t* to) {
     for (size_t i = 0; i < 4; ++i) Store(to + 2 * i, FloatToFloat16(wide[i]));
+  }
+
+  static SPCCL_INLINE Vec<Plain, float> WidenBrain(const uint8_t* from) {
+    return WidenBrainByVector<Plain>(from);
+  }
+  static SPCCL_INLINE void NarrowBrain(const Vec<Plain, float>& wide, uint8_t* to) {
+    NarrowBrainByVector<Plain>(wide, to);
   }
 
   template <class V>
