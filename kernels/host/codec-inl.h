@@ -6,10 +6,6 @@
 namespace spccl::host {
 namespace {
 
-#ifndef AHEAD
-#define AHEAD 2048
-#endif
-inline constexpr size_t kPrefetchAhead = AHEAD;
 inline constexpr uint64_t kTileWordCount = kTileElements / kWordElements;
 
 // Scratch of one tile and of one word, with room for what a hook writes or reads past the end.
@@ -62,10 +58,7 @@ SPCCL_INLINE void EncodeTile(const uint8_t* dense, uint64_t elements, U magnitud
   const uint64_t full = elements / kWordElements;
   uint64_t w = 0;
   for (; w < full; ++w) {
-    // The processor's own prefetching stops at the page's end.
-    for (size_t line = 0; line < sizeof(U); ++line) {
-      __builtin_prefetch(dense + w * kWordElements * sizeof(U) + kPrefetchAhead + 64 * line);
-    }
+    PrefetchAhead<kWordElements * sizeof(U)>(dense + w * kWordElements * sizeof(U));
     Store(bitmap + 8 * w,
           S::template EncodeWord<U>(dense + w * kWordElements * sizeof(U), magnitude, values));
   }

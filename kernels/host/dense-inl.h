@@ -100,47 +100,170 @@ SPCCL_INLINE Vec<S, A> FinishVec(const Vec<S, A>& sum, A ranks) {
   }
 }
 
-// Ops of one element, for the ends that are shorter than a vector.
+template <class T>
+SPCCL_INLINE const uint8_t* InputAt(const ReduceCall& call, size_t r, uint64_t i) {
+  return static_cast<const uint8_t*>(call.inputs[r]) + i * sizeof(T);
+}
+template <class T>
+SPCCL_INLINE uint8_t* OutputAt(const ReduceCall& call, size_t j, uint64_t i) {
+  return static_cast<uint8_t*>(call.outputs[j]) + i * sizeof(T);
+}
+
+// Elements [begin, end) one by one: the ends that are shorter than a block.
 template <class T, class A, class Op>
-SPCCL_INLINE void ReduceOne(const ReduceCall& call, uint64_t i) {
-  const auto input = [&call, i ](size_t r) __attribute__((always_inline)) {
-    return LoadOne<T, A>(static_cast<const uint8_t*>(call.inputs[r]) + i * sizeof(T));
-  };
-  A value = input(0);
-  for (size_t r = 1; r < call.input_count; ++r) {
-    value = Op::template CombineOne<A>(value, input(r));
+SPCCL_INLINE void ReduceEnds(const ReduceCall& call, uint64_t begin, uint64_t end) {
+  for (uint64_t i = begin; i < end; ++i) {
+    A value = LoadOne<T, A>(InputAt<T>(call, 0, i));
+    for (size_t r = 1; r < call.input_count; ++r) {
+      value = Op::template CombineOne<A>(value, LoadOne<T, A>(InputAt<T>(call, r, i)));
+    }
+    if constexpr (Op::kDivides) value = value / static_cast<A>(call.input_count);
+    for (size_t j = 0; j < call.output_count; ++j) StoreOne<T, A>(OutputAt<T>(call, j, i), value);
   }
-  if constexpr (Op::kDivides) value = value / static_cast<A>(call.input_count);
+}
+
+// A block is what four vectors of the storage type hold.
+template <class S, class T>
+inline constexpr uint64_t kBlockElements = 4 * S::kBytes / sizeof(T);
+template <class S, class T, class A>
+inline constexpr size_t kBlockVectors = kBlockElements<S, T> / kLanes<S, A>;
+
+// Which outputs to stream to: those that are no inputs (whose lines are in the cache anyway).
+inline uint64_t StreamedOutputs(const ReduceCall& call) {
+  uint64_t streamed = 0;
+  for (size_t j = 0; call.streaming && j < call.output_count && j < 64; ++j) {
+    bool in_place = false;
+    for (size_t r = 0; r < call.input_count; ++r) in_place |= call.inputs[r] == call.outputs[j];
+    if (!in_place) streamed |= uint64_t{1} << j;
+  }
+  return streamed;
+}
+
+// Writes a finished block to every output.
+template <class S, class T, class A>
+SPCCL_INLINE void WriteBlock(const ReduceCall& call, uint64_t streamed, uint64_t i,
+                             const Vec<S, A> (&block)[kBlockVectors<S, T, A>]) {
+  using V = Vec<S, uint64_t>;
+  V lines[4];
+  if constexpr (std::is_same_v<T, A>) {
+    for (size_t k = 0; k < 4; ++k) lines[k] = reinterpret_cast<V>(block[k]);
+  } else {
+    for (size_t k = 0; k < kBlockVectors<S, T, A>; ++k) {
+      StoreAs<S, T, A>(reinterpret_cast<uint8_t*>(lines) + k * kLanes<S, A> * sizeof(T), block[k]);
+    }
+  }
   for (size_t j = 0; j < call.output_count; ++j) {
-    StoreOne<T, A>(static_cast<uint8_t*>(call.outputs[j]) + i * sizeof(T), value);
+    uint8_t* to = OutputAt<T>(call, j, i);
+    const bool aligned = reinterpret_cast<uintptr_t>(to) % S::kBytes == 0;
+    if (j < 64 && ((streamed >> j) & 1) != 0 && aligned) {
+      for (size_t k = 0; k < 4; ++k) S::StreamStore(to + k * S::kBytes, lines[k]);
+    } else {
+      for (size_t k = 0; k < 4; ++k) Store(to + k * S::kBytes, lines[k]);
+    }
   }
+}
+
+// Blocks of elements from `begin` on, of exactly kInputs inputs; returns where it ended.
+template <class S, class T, class A, class Op, size_t kInputs>
+uint64_t ReduceDirect(const ReduceCall& call, uint64_t streamed, uint64_t begin) {
+  constexpr size_t kStep = kLanes<S, A>;
+  constexpr uint64_t kBlock = kBlockElements<S, T>;
+  uint64_t i = begin;
+  for (; i + kBlock <= call.elements; i += kBlock) {
+    Vec<S, A> block[kBlockVectors<S, T, A>];
+    for (size_t r = 0; r < kInputs; ++r) PrefetchAhead<kBlock * sizeof(T)>(InputAt<T>(call, r, i));
+    for (size_t k = 0; k < kBlockVectors<S, T, A>; ++k) {
+      Vec<S, A> value = LoadAs<S, T, A>(InputAt<T>(call, 0, i + k * kStep));
+      for (size_t r = 1; r < kInputs; ++r) {
+        value =
+            Op::template Combine<S, A>(value, LoadAs<S, T, A>(InputAt<T>(call, r, i + k * kStep)));
+      }
+      block[k] = FinishVec<S, A, Op>(value, static_cast<A>(kInputs));
+    }
+    WriteBlock<S, T, A>(call, streamed, i, block);
+  }
+  return i;
+}
+
+// The same for any number of inputs: a run of blocks at a time is kept in the L1 cache while one
+// input after the other is combined into it, so that each is read in long sequential pieces.
+template <class S, class T, class A, class Op>
+uint64_t ReduceMany(const ReduceCall& call, uint64_t streamed, uint64_t begin) {
+  constexpr size_t kStep = kLanes<S, A>;
+  constexpr uint64_t kBlock = kBlockElements<S, T>;
+  constexpr size_t kRunBlocks = 8192 / sizeof(A) / kBlock > 0 ? 8192 / sizeof(A) / kBlock : 1;
+  constexpr size_t kVectors = kBlockVectors<S, T, A>;
+  Vec<S, A> run[kRunBlocks][kVectors];
+  uint64_t i = begin;
+  while (i + kBlock <= call.elements) {
+    const uint64_t left = (call.elements - i) / kBlock;
+    const size_t blocks = left < kRunBlocks ? left : kRunBlocks;
+    for (size_t v = 0; v < blocks * kVectors; ++v) {
+      run[v / kVectors][v % kVectors] = LoadAs<S, T, A>(InputAt<T>(call, 0, i + v * kStep));
+    }
+    for (size_t r = 1; r < call.input_count; ++r) {
+      for (size_t v = 0; v < blocks * kVectors; ++v) {
+        Vec<S, A>& sum = run[v / kVectors][v % kVectors];
+        sum = Op::template Combine<S, A>(sum, LoadAs<S, T, A>(InputAt<T>(call, r, i + v * kStep)));
+      }
+    }
+    for (size_t b = 0; b < blocks; ++b, i += kBlock) {
+      for (size_t k = 0; k < kVectors; ++k) {
+        run[b][k] = FinishVec<S, A, Op>(run[b][k], static_cast<A>(call.input_count));
+      }
+      WriteBlock<S, T, A>(call, streamed, i, run[b]);
+    }
+  }
+  return i;
+}
+
+// Elements before the first output is aligned for streaming.
+template <class S, class T>
+SPCCL_INLINE uint64_t UnalignedHead(const ReduceCall& call) {
+  const uintptr_t past = reinterpret_cast<uintptr_t>(call.outputs[0]) % S::kBytes;
+  if (!call.streaming || past == 0 || past % sizeof(T) != 0) return 0;
+  const uint64_t head = (S::kBytes - past) / sizeof(T);
+  return head < call.elements ? head : call.elements;
 }
 
 template <class S, class T, class A, class Op>
 void ReduceAs(const ReduceCall& call) {
-  constexpr size_t kStep = kLanes<S, A>;
-  uint64_t i = 0;
-  for (; i + kStep <= call.elements; i += kStep) {
-    const size_t at = i * sizeof(T);
-    Vec<S, A> value = LoadAs<S, T, A>(static_cast<const uint8_t*>(call.inputs[0]) + at);
-    for (size_t r = 1; r < call.input_count; ++r) {
-      value = Op::template Combine<S, A>(
-          value, LoadAs<S, T, A>(static_cast<const uint8_t*>(call.inputs[r]) + at));
-    }
-    value = FinishVec<S, A, Op>(value, static_cast<A>(call.input_count));
-    for (size_t j = 0; j < call.output_count; ++j) {
-      StoreAs<S, T, A>(static_cast<uint8_t*>(call.outputs[j]) + at, value);
-    }
+  if (call.output_count == 0) return;
+  const uint64_t streamed = StreamedOutputs(call);
+  const uint64_t head = UnalignedHead<S, T>(call);
+  ReduceEnds<T, A, Op>(call, 0, head);
+  uint64_t done;
+  switch (call.input_count) {
+    case 2:
+      done = ReduceDirect<S, T, A, Op, 2>(call, streamed, head);
+      break;
+    case 3:
+      done = ReduceDirect<S, T, A, Op, 3>(call, streamed, head);
+      break;
+    case 4:
+      done = ReduceDirect<S, T, A, Op, 4>(call, streamed, head);
+      break;
+    default:
+      done = ReduceMany<S, T, A, Op>(call, streamed, head);
+      break;
   }
-  for (; i < call.elements; ++i) ReduceOne<T, A, Op>(call, i);
+  ReduceEnds<T, A, Op>(call, done, call.elements);
+  if (streamed != 0) S::Fence();
 }
 
+// In pieces that stay in the L1 cache, so that the input is read from memory once.
 template <class S>
 void Copy(const uint8_t* input, void* const* outputs, size_t output_count, uint64_t bytes,
           bool streaming) {
-  for (size_t j = 0; j < output_count; ++j) {
-    if (outputs[j] != input) __builtin_memcpy(outputs[j], input, bytes);
+  constexpr uint64_t kPiece = 16384;
+  for (uint64_t at = 0; at < bytes; at += kPiece) {
+    const uint64_t size = bytes - at < kPiece ? bytes - at : kPiece;
+    for (size_t j = 0; j < output_count; ++j) {
+      if (outputs[j] == input) continue;
+      CopyOut<S>(input + at, static_cast<uint8_t*>(outputs[j]) + at, size, streaming);
+    }
   }
+  if (streaming) S::Fence();
 }
 
 template <class S, class T, class A>

@@ -35,6 +35,17 @@ SPCCL_INLINE void Store(void* to, const T& value) {
   __builtin_memcpy(to, &value, sizeof(T));
 }
 
+// Asks for the kSize bytes some way behind `from`, which need not exist: the processor's own
+// prefetching stops at each page's end.
+template <size_t kSize>
+SPCCL_INLINE void PrefetchAhead(const uint8_t* from) {
+  constexpr uintptr_t kAhead = 2048;
+  for (uintptr_t line = 0; line < kSize; line += 64) {
+    __builtin_prefetch(
+        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + kAhead + line));
+  }
+}
+
 // Copies `bytes` bytes, streaming those that fill aligned vectors of the output. Unordered until
 // S::Fence().
 template <class S>

@@ -1,0 +1,177 @@
+// The dense kernels of every target against the plain oracle.
+#include "kernels/host/dense.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <tuple>
+
+#include "kernels/float16.h"
+#include "tests/kernels/host/elements.h"
+#include "tests/support/frame_oracle.h"
+
+namespace spccl {
+namespace {
+
+constexpr size_t kGuard = 256;
+
+class DenseTest : public testing::TestWithParam<std::tuple<std::string_view, DType, RedOp>> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(ForceTarget(std::get<0>(GetParam())));
+    dtype_ = std::get<1>(GetParam());
+    op_ = std::get<2>(GetParam());
+    rng_.seed(TestSeed());
+  }
+  void TearDown() override { ForceTarget(""); }
+
+  std::unique_ptr<Buffer> Random(DType dtype, uint64_t elements, Pattern pattern) {
+    auto buffer = std::make_unique<Buffer>(elements * SizeOf(dtype), rng_() % 64, kGuard);
+    FillElements(dtype, pattern, rng_, elements, buffer->data());
+    return buffer;
+  }
+
+  void ExpectSame(DType dtype, const uint8_t* found, const oracle::Bytes& expected,
+                  uint64_t elements) {
+    EXPECT_EQ(oracle::FirstDifference(dtype, found, expected.data(), elements), elements)
+        << "elements " << elements << " seed " << TestSeed();
+  }
+
+  DType dtype_;
+  RedOp op_;
+  std::mt19937_64 rng_;
+};
+
+const std::vector<uint64_t> kSizes = {0, 1, 15, 16, 17, 63, 64, 65, 255, 257, 1023, 4099};
+
+TEST_P(DenseTest, ReducesAnyInputsIntoAnyOutputs) {
+  for (const uint64_t elements : kSizes) {
+    for (const size_t ranks : {1, 2, 3, 4, 5, 9}) {
+      std::vector<std::unique_ptr<Buffer>> inputs, outputs;
+      std::vector<const uint8_t*> sources;
+      std::vector<const void*> from;
+      std::vector<void*> to;
+      for (size_t r = 0; r < ranks; ++r) {
+        inputs.push_back(
+            Random(dtype_, elements, r % 3 == 2 ? Pattern::kSpecials : Pattern::kFull));
+        sources.push_back(inputs.back()->data());
+        from.push_back(inputs.back()->data());
+        outputs.push_back(Random(dtype_, elements, Pattern::kZeros));
+        to.push_back(outputs.back()->data());
+      }
+      const oracle::Bytes expected = oracle::Reduce(dtype_, op_, sources, elements);
+      Reduce(dtype_, op_, from, to, elements, rng_() % 2 == 0);
+      for (const auto& output : outputs) {
+        ASSERT_TRUE(output->Intact());
+        ExpectSame(dtype_, output->data(), expected, elements);
+      }
+      // In place: the last input is an output, too.
+      void* const in_place[] = {outputs[0]->data(), inputs.back()->data()};
+      Reduce(dtype_, op_, from, in_place, elements, rng_() % 2 == 0);
+      ASSERT_TRUE(inputs.back()->Intact());
+      ExpectSame(dtype_, outputs[0]->data(), expected, elements);
+      ExpectSame(dtype_, inputs.back()->data(), expected, elements);
+    }
+  }
+}
+
+// Widen, Accumulate, Finish: the steps of a ring make the same result as one pass.
+TEST_P(DenseTest, StepsOfARingEqualOnePass) {
+  const DType accumulator = AccumulatorOf(dtype_, op_);
+  for (const uint64_t elements : kSizes) {
+    const auto a = Random(dtype_, elements, Pattern::kFull);
+    const auto b = Random(dtype_, elements, Pattern::kHalf);
+    const auto c = Random(dtype_, elements, Pattern::kSpecials);
+    Buffer sum(elements * SizeOf(accumulator), rng_() % 64, kGuard);
+    Buffer partial(elements * SizeOf(accumulator), rng_() % 64, kGuard);
+    Buffer result(elements * SizeOf(dtype_), rng_() % 64, kGuard);
+    Widen(dtype_, op_, a->data(), sum.data(), elements);
+    Widen(dtype_, op_, b->data(), partial.data(), elements);
+    Accumulate(accumulator, op_, partial.data(), sum.data(), elements);
+    Widen(dtype_, op_, c->data(), partial.data(), elements);
+    Accumulate(accumulator, op_, partial.data(), sum.data(), elements);
+    Finish(dtype_, op_, sum.data(), result.data(), elements, 3);
+    ASSERT_TRUE(sum.Intact() && partial.Intact() && result.Intact());
+    const oracle::Bytes expected =
+        oracle::Reduce(dtype_, op_, {a->data(), b->data(), c->data()}, elements);
+    ExpectSame(dtype_, result.data(), expected, elements);
+    if (accumulator == dtype_) {
+      Finish(dtype_, op_, sum.data(), sum.data(), elements, 3);
+      ExpectSame(dtype_, sum.data(), expected, elements);
+    }
+  }
+}
+
+std::vector<DType> AllDTypes() {
+  std::vector<DType> dtypes;
+  for (int code = 0; code < kDTypeCount; ++code) dtypes.push_back(static_cast<DType>(code));
+  return dtypes;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DenseTest,
+                         testing::Combine(testing::ValuesIn(TestedTargets()),
+                                          testing::ValuesIn(AllDTypes()),
+                                          testing::Values(RedOp::kSum, RedOp::kProd, RedOp::kMax,
+                                                          RedOp::kMin, RedOp::kAvg)),
+                         [](const auto& info) {
+                           return TestName(std::string(std::get<0>(info.param)) + "_" +
+                                           std::string(NameOf(std::get<1>(info.param))) + "_" +
+                                           std::string(NameOf(std::get<2>(info.param))));
+                         });
+
+class CopyTest : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(CopyTest, CopiesToEveryOutput) {
+  ASSERT_TRUE(ForceTarget(GetParam()));
+  std::mt19937_64 rng(TestSeed());
+  for (const uint64_t bytes : {0, 1, 63, 64, 65, 4095, 16384, 16385, 100001}) {
+    Buffer input(bytes, rng() % 64, kGuard);
+    FillElements(DType::kUint8, Pattern::kFull, rng, bytes, input.data());
+    const std::vector<uint8_t> before = input.bytes();
+    for (const bool streaming : {false, true}) {
+      Buffer first(bytes, rng() % 64, kGuard), second(bytes, 0, kGuard);
+      void* const outputs[] = {first.data(), input.data(), second.data()};
+      CopyToMany(input.data(), outputs, bytes, streaming);
+      EXPECT_TRUE(first.Intact() && second.Intact() && input.Intact());
+      EXPECT_TRUE(first.bytes() == before && second.bytes() == before && input.bytes() == before);
+    }
+  }
+  ForceTarget("");
+}
+
+INSTANTIATE_TEST_SUITE_P(AllTargets, CopyTest, testing::ValuesIn(TestedTargets()),
+                         [](const auto& info) { return TestName(info.param); });
+
+// The oracle's own narrowing and the kernels' agree on every half and on ties.
+TEST(Float16Test, RoundsToNearestEven) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const uint16_t half = static_cast<uint16_t>(bits);
+    const float value = oracle::FromFloat16(half);
+    const float brain = oracle::FromBfloat16(half);
+    if (value == value) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(Float16ToFloat(half)), std::bit_cast<uint32_t>(value));
+      ASSERT_EQ(FloatToFloat16(value), half);
+    }
+    if (brain == brain) {
+      ASSERT_EQ(FloatToBfloat16(brain), half);
+    }
+  }
+  std::mt19937_64 rng(TestSeed());
+  for (int i = 0; i < 200000; ++i) {
+    const float value = std::bit_cast<float>(static_cast<uint32_t>(rng()));
+    if (value != value) continue;
+    ASSERT_EQ(FloatToFloat16(value), oracle::ToFloat16(value)) << value;
+    ASSERT_EQ(FloatToBfloat16(value), oracle::ToBfloat16(value)) << value;
+  }
+  // Halfway between two: the even one.
+  EXPECT_EQ(FloatToFloat16(1.0f + 0x1p-11f), 0x3C00);
+  EXPECT_EQ(FloatToFloat16(1.0f + 3 * 0x1p-11f), 0x3C02);
+  EXPECT_EQ(FloatToBfloat16(1.0f + 0x1p-8f), 0x3F80);
+  EXPECT_EQ(FloatToBfloat16(1.0f + 3 * 0x1p-8f), 0x3F82);
+  EXPECT_EQ(FloatToFloat16(65520.0f), 0x7C00);  // halfway past the largest: infinity
+  EXPECT_EQ(FloatToFloat16(65519.0f), 0x7BFF);
+}
+
+}  // namespace
+}  // namespace spccl

@@ -1,0 +1,109 @@
+// kernels/ neither allocates nor makes system calls: operator new and malloc are counted, and the
+// calls are made where the kernel kills a process that makes any (seccomp's strict mode).
+#include <gtest/gtest.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "kernels/host/codec.h"
+#include "kernels/host/dense.h"
+
+namespace {
+std::atomic<int> allocations{0};
+}  // namespace
+
+__attribute__((noinline)) void* operator new(size_t size) {
+  ++allocations;
+  if (void* block = std::malloc(size)) return block;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* block) noexcept {
+  std::free(block);
+}
+__attribute__((noinline)) void operator delete(void* block, size_t) noexcept {
+  std::free(block);
+}
+
+namespace spccl {
+namespace {
+
+constexpr uint64_t kElements = 3 * 4096 + 77;
+
+struct Memory {
+  std::vector<uint8_t> dense = std::vector<uint8_t>(kElements * 8, 0);
+  std::vector<uint8_t> other = std::vector<uint8_t>(kElements * 8, 0);
+  std::vector<uint8_t> frame = std::vector<uint8_t>(kElements * 16 + 4096, 0);
+
+  Memory() {
+    for (size_t i = 0; i < dense.size(); i += 24) dense[i] = 1;
+  }
+};
+
+// Every function for every format and dtype; false if a frame was found invalid.
+bool CallEverything(Memory& memory) {
+  bool valid = true;
+  const void* const inputs[] = {memory.dense.data(), memory.other.data()};
+  void* const outputs[] = {memory.frame.data(), memory.other.data()};
+  for (int code = 0; code < kDTypeCount; ++code) {
+    const DType dtype = static_cast<DType>(code);
+    for (int format = 0; format < kFormatCount; ++format) {
+      const Encoded encoded = Encode(static_cast<Format>(format), dtype, memory.dense.data(),
+                                     kElements, memory.frame.data());
+      valid = valid && Validate(memory.frame.data(), encoded.frame_bytes, dtype, kElements).ok();
+      Decode(memory.frame.data(), memory.other.data(), Stores::kStreaming);
+      ReduceInto(memory.frame.data(), memory.other.data(), dtype);
+      CountNonzeros(dtype, memory.dense.data(), kElements);
+    }
+    for (int op = 0; op < kRedOpCount; ++op) {
+      Reduce(dtype, static_cast<RedOp>(op), inputs, outputs, kElements, true);
+      Widen(dtype, static_cast<RedOp>(op), memory.dense.data(), memory.frame.data(), kElements);
+      Accumulate(AccumulatorOf(dtype, static_cast<RedOp>(op)), static_cast<RedOp>(op),
+                 memory.frame.data(), memory.other.data(), kElements);
+      Finish(dtype, static_cast<RedOp>(op), memory.other.data(), memory.frame.data(), kElements, 3);
+    }
+  }
+  CopyToMany(memory.dense.data(), outputs, kElements, true);
+  return valid;
+}
+
+TEST(NoAllocationTest, NothingIsAllocated) {
+  Memory memory;
+  for (const std::string_view target : AvailableTargets()) {
+    ASSERT_TRUE(ForceTarget(target));
+    const int before = allocations;
+    const bool valid = CallEverything(memory);
+    EXPECT_EQ(allocations, before) << target;
+    EXPECT_TRUE(valid);
+  }
+  ForceTarget("");
+}
+
+// In strict mode only read, write, exit and sigreturn are allowed; anything else is SIGKILL. The
+// child uses even the first dispatch there.
+TEST(NoAllocationTest, NoSystemCallIsMade) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer makes system calls of its own";
+#endif
+  Memory memory;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+    const bool valid = CallEverything(memory);
+    syscall(SYS_exit, valid ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace spccl
