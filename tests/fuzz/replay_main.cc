@@ -1,5 +1,6 @@
 // Runs a fuzzer's entry over files, and over a fixed number of mutations of each, where libFuzzer
 // is not at hand: what was once found stays found in every build.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
