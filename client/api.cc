@@ -235,7 +235,9 @@ spcclResult_t spcclCommAbort(spcclComm_t comm) {
 spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* asyncError) {
   return EnterComm(__func__, comm, [&](Process&, const auto& found) -> absl::Status {
     SPCCL_RETURN_IF_ERROR(CheckOutput(asyncError, "asyncError"));
-    *asyncError = ResultOfStatus(found->Health());
+    const absl::Status health = found->Health();
+    if (!health.ok()) found->SetLastError(std::string(health.message()));
+    *asyncError = ResultOfStatus(health);
     return absl::OkStatus();
   });
 }

@@ -177,10 +177,11 @@ void Comm::SetLastError(std::string text) {
 }
 
 std::string Comm::LastError() const {
-  const absl::Status health = Health();
-  if (!health.ok()) return std::string(health.message());
-  const std::lock_guard lock(mutex_);
-  return last_error_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!last_error_.empty()) return last_error_;
+  }
+  return std::string(Health().message());
 }
 
 }  // namespace spccl::client

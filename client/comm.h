@@ -60,7 +60,9 @@ class Comm {
   void DeregisterAll(MemoryTable* memory);
 
   void SetLastError(std::string text);
-  // Of a call on this communicator, or of the communicator itself.
+  // Of the last call on this communicator that failed or told of a failure; if there was none, why
+  // the communicator has failed. What came later must not hide the cause: ranks that leave after an
+  // error fail the communicator once more.
   std::string LastError() const;
 
  private:
