@@ -6,6 +6,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -186,6 +188,30 @@ TEST(ConfigTest, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(Parse({"--chanels=3"}).status().message(),
             "unknown flag --chanels; the nearest known one is --channels");
   EXPECT_FALSE(Parse({"stray"}).ok());
+}
+
+// The options that the manual page lists: `.It Fl -name`.
+TEST(ConfigTest, TheManualListsEveryFlagAsItIs) {
+  std::stringstream page;
+  page << std::ifstream(SPCCL_SOURCE_DIR "/docs/man/spccld.8").rdbuf();
+  std::set<std::string> listed;
+  const std::string prefix = ".It Fl -";
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with(prefix)) {
+      const std::string rest = line.substr(prefix.size());
+      listed.insert("--" + rest.substr(0, rest.find(' ')));
+    }
+  }
+  std::set<std::string> real = {"--config", "--print-config", "--version"};
+  for (const FieldInfo& field : ConfigFields()) {
+    real.insert(field.flag);
+    const std::string value =
+        field.default_value.starts_with('"') ? "\\&" + field.default_value : field.default_value;
+    const std::string entry = ".Pq Ic " + field.name + "\n" + field.help + "\nExpected:\n" +
+                              field.expected + ".\nDefault:\n.Li " + value;
+    EXPECT_THAT(page.str(), HasSubstr(entry));
+  }
+  EXPECT_EQ(listed, real);
 }
 
 TEST(ConfigTest, HelpVersionAndPrintConfigAnswerWithoutARun) {

@@ -1,0 +1,283 @@
+// Every command of the tool, against a control server with a core that the test makes up.
+#include "ctl/context.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "base/version.h"
+#include "daemon/control_server.h"
+#include "tests/ctl/run_tool.h"
+#include "tests/daemon/fake_control.h"
+
+namespace spccl::ctl {
+namespace {
+
+using daemon::Snapshot;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ContextTest : public ::testing::Test {
+ protected:
+  ContextTest() {
+    char pattern[] = "/tmp/spccl_ctl_XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+    settings_ = *daemon::SettingsStore::Create(folder_, {});
+    core_.Update([](Snapshot* snapshot) { *snapshot = daemon::SampleSnapshot({41, 42}); });
+    server_ = *daemon::ControlServer::Create({.runtime_dir = folder_, .admin_group = ""}, &core_,
+                                             settings_.get());
+  }
+  ~ContextTest() override {
+    server_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  ToolRun Tool(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--runtime-dir", folder_, "--deadline", "20s"});
+    return RunArgs(arguments);
+  }
+  // Checks that it succeeded and has the schema and the boot id.
+  nlohmann::json Json(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"-o", "json"});
+    const ToolRun run = Tool(std::move(arguments));
+    EXPECT_EQ(run.code, kFine) << run.err;
+    const nlohmann::json json = nlohmann::json::parse(run.out.substr(0, run.out.find('\n')));
+    EXPECT_EQ(json["schema"], "spccl.v1");
+    EXPECT_EQ(json["boot_id"], "0123456789abcdef");
+    return json;
+  }
+
+  std::string folder_;
+  daemon::FakeControl core_;
+  std::unique_ptr<daemon::SettingsStore> settings_;
+  std::unique_ptr<daemon::ControlServer> server_;
+};
+
+TEST_F(ContextTest, Status) {
+  const ToolRun run = Tool({"status"});
+  EXPECT_EQ(run.code, kFine);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("ready, version 1.2.3, pid 4321, up 1m 30s"),
+                             HasSubstr("2 sessions, 2 jobs"), HasSubstr("0123456789abcdef")));
+  EXPECT_EQ(Json({"status"})["status"]["channels"], 2);
+  core_.Update([](Snapshot* snapshot) {
+    snapshot->core.healthy = false;
+    snapshot->core.health_detail = "no \x1b[1mprogress";
+  });
+  const ToolRun sick = Tool({"status"});
+  EXPECT_EQ(sick.code, kUnhealthy);
+  EXPECT_THAT(sick.err, HasSubstr("not healthy: no ?[1mprogress"));
+  const ToolRun json = Tool({"status", "-o", "json"});
+  EXPECT_EQ(json.code, kUnhealthy);
+  EXPECT_EQ(json.json()["status"]["healthy"], false);  // the state, not an error object
+}
+
+TEST_F(ContextTest, Lists) {
+  EXPECT_THAT(Tool({"jobs"}).out, AllOf(HasSubstr("job-41"), HasSubstr("10.0%")));
+  EXPECT_EQ(Json({"jobs"})["jobs"].size(), 2u);
+  core_.Update([](Snapshot* snapshot) {
+    snapshot->comms[1].state = "failed";
+    snapshot->comms[1].error = "rank 3 died";
+  });
+  EXPECT_THAT(Tool({"comms"}).out, AllOf(HasSubstr("communicator 42: rank 3 died"),
+                                         HasSubstr("local"), Not(HasSubstr("PHASE"))));
+  EXPECT_THAT(Tool({"comms", "--ranks"}).out, AllOf(HasSubstr("PHASE"), HasSubstr("idle")));
+  EXPECT_THAT(Tool({"comms", "--job", "job-41"}).out, Not(HasSubstr("job-42")));
+  EXPECT_EQ(Json({"comms", "--job", "job-41"})["comms"][0]["members"][0]["pid"], 100);
+  EXPECT_THAT(Tool({"buffers"}).out, AllOf(HasSubstr("mapped"), HasSubstr("4.0 KiB")));
+  EXPECT_EQ(Json({"buffers", "--job", "job-42"})["buffers"][0]["uses"], 3);
+}
+
+TEST_F(ContextTest, Thresholds) {
+  EXPECT_EQ(Tool({"threshold", "set", "--codec", "coo", "--ag", "0.25", "--job", "job-41"}).code,
+            kFine);
+  const ToolRun got = Tool({"threshold", "get", "--job", "job-41"});
+  EXPECT_THAT(got.out, AllOf(HasSubstr("job job-41"), HasSubstr("0.25 *"), HasSubstr("0.6")));
+  const nlohmann::json json = Json({"threshold", "get", "--job", "job-41"});
+  EXPECT_EQ(json["overrides"]["coo"]["ag"], 0.25);
+  EXPECT_TRUE(json["overrides"]["coo"]["intra"].is_null());
+  EXPECT_EQ(json["resolved"]["coo"]["intra"], 0.7);
+  EXPECT_EQ(Json({"threshold", "set", "--intra", "0", "--comm", "41"})["communicators"], 1);
+  EXPECT_EQ(settings_->Get(daemon::CommScope{41}).pici.intra, 0);
+  EXPECT_EQ(Tool({"threshold", "set", "--intra", "0.125"}).code, kFine);
+  EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).pici.intra, 0.125);
+  EXPECT_EQ(Tool({"algo", "set", "ring"}).code, kFine);
+  EXPECT_EQ(Tool({"threshold", "reset"}).code, kFine);
+  EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).pici.intra, std::nullopt);
+  EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).algorithm, policy::Algorithm::kRing);
+}
+
+TEST_F(ContextTest, Algorithms) {
+  EXPECT_EQ(Tool({"algo", "set", "ring", "--codec", "pici-column", "--comm", "42"}).code, kFine);
+  EXPECT_EQ(settings_->Get(daemon::CommScope{42}).algorithm, policy::Algorithm::kRing);
+  EXPECT_EQ(settings_->Get(daemon::CommScope{42}).codec, policy::Codec::kPiciColumn);
+  EXPECT_EQ(Tool({"algo", "set", "local"}).code, kFine);
+  EXPECT_THAT(Tool({"algo", "get"}).out, AllOf(HasSubstr("local *"), HasSubstr("auto")));
+  EXPECT_EQ(Json({"algo", "get"})["overrides"]["algorithm"], "local");
+  EXPECT_EQ(Tool({"algo", "reset"}).code, kFine);
+  EXPECT_EQ(settings_->Get(daemon::GlobalScope{}), policy::Overrides{});
+}
+
+TEST_F(ContextTest, Top) {
+  const ToolRun run = Tool({"top", "--once", "--interval", "10ms"});
+  EXPECT_EQ(run.code, kFine) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("OPS/S"), HasSubstr("job-42"), Not(HasSubstr("\x1b"))));
+  const nlohmann::json json = Json({"top", "--once", "--interval", "10ms"});
+  EXPECT_EQ(json["comms"][0]["rates"]["ops_per_s"], 0.0);
+  EXPECT_EQ(json["comms"][0]["counters"]["ops"], 41);
+  EXPECT_EQ(Tool({"top", "--interval", "1ms"}).code, kWrongUse);
+}
+
+TEST_F(ContextTest, Events) {
+  core_.Emit({.sequence = 0,
+              .unix_nanos = 1'500'000'000,
+              .kind = "comm-failed",
+              .job_id = "j",
+              .comm_id = 4,
+              .uid = 5,
+              .message = "because\x1b"});
+  core_.Emit({.sequence = 0,
+              .unix_nanos = 0,
+              .kind = "drained",
+              .job_id = "",
+              .comm_id = 0,
+              .uid = 0,
+              .message = "second"});
+  EXPECT_EQ(Tool({"events"}).out,
+            "1970-01-01T00:00:01.500Z #1 comm-failed job=j comm=4 uid=5: because?\n"
+            "1970-01-01T00:00:00.000Z #2 drained uid=0: second\n");
+  EXPECT_THAT(Tool({"events", "--since", "2"}).out, Not(HasSubstr("because")));
+  EXPECT_EQ(Json({"events"})["event"]["kind"], "comm-failed");
+}
+
+TEST_F(ContextTest, EventsAreFollowedUntilTheDaemonGoes) {
+  ToolRun run;
+  std::thread tool([&] { run = Tool({"events", "--follow", "-o", "json"}); });
+  ASSERT_TRUE(core_.WaitForSubscribers(1));
+  core_.Emit({.sequence = 0,
+              .unix_nanos = 0,
+              .kind = "k",
+              .job_id = "",
+              .comm_id = 0,
+              .uid = 0,
+              .message = "live"});
+  server_.reset();
+  tool.join();
+  EXPECT_EQ(run.code, kNotReachable);
+  EXPECT_THAT(run.out, HasSubstr("live"));
+}
+
+TEST_F(ContextTest, DrainAndAbort) {
+  EXPECT_EQ(Tool({"drain"}).out, "draining\n");
+  EXPECT_THAT(Tool({"status"}).out, HasSubstr("draining"));
+  EXPECT_EQ(Json({"drain", "--undo"})["draining"], false);
+  EXPECT_EQ(Tool({"abort", "42", "--reason", "stuck"}).code, kFine);
+  ASSERT_EQ(core_.aborts().size(), 1u);
+  EXPECT_THAT(core_.aborts()[0].second, HasSubstr(": stuck"));
+}
+
+TEST_F(ContextTest, WaitAndVersion) {
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "10s"}).out, "ready\n");
+  EXPECT_EQ(Json({"wait", "--ready"})["ready"], true);
+  EXPECT_EQ(Tool({"wait"}).code, kWrongUse);
+  EXPECT_EQ(Tool({"version"}).out, "spcclctl " + std::string(kVersion) + "\nspccld 1.2.3\n");
+  core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = false; });
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "100ms"}).code, kUnhealthy);
+  std::thread healer(
+      [this] { core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = true; }); });
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "20s"}).code, kFine);
+  healer.join();
+}
+
+TEST_F(ContextTest, ExitCodeOneIsWrongUse) {
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{},
+                                             {"nonsense"},
+                                             {"status", "--nonsense"},
+                                             {"threshold"},
+                                             {"threshold", "set"},
+                                             {"threshold", "set", "--intra", "1.5"},
+                                             {"threshold", "set", "--intra", "nan"},
+                                             {"threshold", "set", "--codec", "zip", "--ag", "0"},
+                                             {"threshold", "get", "--job", "a", "--comm", "1"},
+                                             {"threshold", "set", "--ag", "1", "--job", "no\nid"},
+                                             {"algo", "set"},
+                                             {"algo", "set", "star"},
+                                             {"abort"},
+                                             {"abort", "x"},
+                                             {"status", "-o", "xml"},
+                                             {"status", "--deadline", "5"},
+                                             {"status", "--deadline", "-5s"},
+                                             {"completion", "csh"}}) {
+    const ToolRun run = Tool(wrong);
+    EXPECT_EQ(run.code, kWrongUse) << ::testing::PrintToString(wrong);
+    EXPECT_THAT(run.err, HasSubstr("spcclctl: "));
+    EXPECT_EQ(run.out, "");
+  }
+  EXPECT_EQ(Tool({"--help"}).code, kFine);
+  EXPECT_EQ(Tool({"threshold", "set", "--help"}).code, kFine);
+  EXPECT_THAT(Tool({"--version"}).out, HasSubstr(kVersion));
+}
+
+TEST_F(ContextTest, ExitCodeTwoIsNotReachable) {
+  const ToolRun run = RunArgs({"status", "--runtime-dir", folder_ + "/none", "-o", "json"});
+  EXPECT_EQ(run.code, kNotReachable);
+  EXPECT_EQ(run.json()["schema"], "spccl.v1");
+  EXPECT_EQ(run.json()["error"]["code"], "not-reachable");
+  EXPECT_EQ(run.json()["error"]["exit_code"], 2);
+  EXPECT_THAT(run.err, HasSubstr("no daemon at " + folder_ + "/none/control.sock"));
+  server_.reset();
+  EXPECT_EQ(Tool({"jobs"}).code, kNotReachable);
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "50ms"}).code, kNotReachable);
+}
+
+TEST_F(ContextTest, ExitCodeTwoAlsoWhereSomebodyListensAndSaysNothing) {
+  server_.reset();
+  const UniqueFd mute(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, (folder_ + "/control.sock").c_str());
+  ASSERT_EQ(::bind(mute.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(mute.get(), 8), 0);
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"status"},
+                                             {"events"},
+                                             {"events", "--follow"},
+                                             {"top", "--once", "--interval", "10ms"},
+                                             {"wait", "--ready", "--timeout", "300ms"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--runtime-dir", folder_, "--deadline", "100ms"});
+    EXPECT_EQ(RunArgs(arguments).code, kNotReachable) << ::testing::PrintToString(command);
+  }
+}
+
+TEST_F(ContextTest, ExitCodeThreeIsTheDaemonsTrouble) {
+  core_.Fail(absl::DeadlineExceededError("the core does not answer"));
+  const ToolRun run = Tool({"jobs"});
+  EXPECT_EQ(run.code, kUnhealthy);
+  EXPECT_THAT(run.err, HasSubstr("the core does not answer"));
+}
+
+TEST_F(ContextTest, ExitCodeFiveIsNotFound) {
+  EXPECT_EQ(Tool({"abort", "77"}).code, kNotFound);
+  EXPECT_EQ(Tool({"threshold", "get", "--comm", "77"}).code, kNotFound);
+}
+
+TEST(ExitCodeTest, EachHasItsName) {
+  EXPECT_EQ(NameOf(kDenied), "denied");
+  EXPECT_EQ(ExitCodeOf(absl::PermissionDeniedError("")), kDenied);
+  EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), kNotFound);
+  EXPECT_EQ(ExitCodeOf(absl::ResourceExhaustedError("")), kUnhealthy);
+}
+
+}  // namespace
+}  // namespace spccl::ctl

@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "kernels/dtype.h"
+#include "kernels/format.h"
+#include "kernels/host/codec.h"
+#include "tests/ctl/run_tool.h"
+
+namespace spccl::ctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FrameCommandTest : public ::testing::Test {
+ protected:
+  FrameCommandTest() {
+    char pattern[] = "/tmp/spccl_frame_XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+  }
+  ~FrameCommandTest() override { std::filesystem::remove_all(folder_); }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  void Write(const std::string& name, const std::string& content) {
+    std::ofstream(Path(name), std::ios::binary) << content;
+  }
+  std::string Read(const std::string& name) {
+    std::stringstream text;
+    text << std::ifstream(Path(name), std::ios::binary).rdbuf();
+    return text.str();
+  }
+  // Mostly zeros, as many elements as asked for.
+  std::string Elements(DType dtype, size_t count, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::string bytes(count * SizeOf(dtype), '\0');
+    for (size_t i = 0; i < count; ++i) {
+      if (random() % 10 == 0) bytes[i * SizeOf(dtype)] = static_cast<char>(1 + random() % 100);
+    }
+    return bytes;
+  }
+  int Encode(std::string_view format, std::string_view dtype) {
+    return RunArgs({"frame", "encode", "--format", std::string(format), "--dtype",
+                    std::string(dtype), Path("in"), Path("frame")})
+        .code;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(FrameCommandTest, EveryFormatAndTypeComesBack) {
+  for (int format = 0; format < kFormatCount; ++format) {
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+      const std::string_view format_name = NameOf(static_cast<Format>(format));
+      const std::string_view dtype_name = NameOf(static_cast<DType>(dtype));
+      const uint32_t seed = static_cast<uint32_t>(format * 100 + dtype);
+      SCOPED_TRACE(std::string(format_name) + " " + std::string(dtype_name));
+      const std::string dense = Elements(static_cast<DType>(dtype), 4097, seed);
+      Write("in", dense);
+      ASSERT_EQ(Encode(format_name, dtype_name), kFine);
+      const std::string frame = Read("frame");
+      EXPECT_TRUE(Validate(frame.data(), frame.size(), static_cast<DType>(dtype), 4097).ok());
+      EXPECT_EQ(RunArgs({"frame", "validate", Path("frame")}).code, kFine);
+      ASSERT_EQ(RunArgs({"frame", "decode", Path("frame"), Path("out")}).code, kFine);
+      EXPECT_EQ(Read("out"), dense);
+    }
+  }
+}
+
+TEST_F(FrameCommandTest, AnEmptyFileIsAnEmptyFrame) {
+  Write("in", "");
+  ASSERT_EQ(Encode("pici", "float32"), kFine);
+  ASSERT_EQ(RunArgs({"frame", "decode", Path("frame"), Path("out")}).code, kFine);
+  EXPECT_EQ(Read("out"), "");
+}
+
+TEST_F(FrameCommandTest, ShowSaysWhatTheHeaderSays) {
+  Write("in", Elements(DType::kInt32, 100, 1));
+  ASSERT_EQ(Encode("coo", "int32"), kFine);
+  ToolRun shown = RunArgs({"frame", "show", "-o", "json", Path("frame")});
+  ASSERT_EQ(shown.code, kFine);
+  EXPECT_EQ(shown.json()["schema"], "spccl.v1");
+  EXPECT_EQ(shown.json()["frame"]["format"], "coo");
+  EXPECT_EQ(shown.json()["frame"]["dtype"], "int32");
+  EXPECT_EQ(shown.json()["frame"]["element_count"], 100);
+  EXPECT_EQ(shown.json()["frame"]["valid"], true);
+  std::string frame = Read("frame");
+  frame[16] = 99;  // nnz
+  Write("frame", frame);
+  shown = RunArgs({"frame", "show", Path("frame")});
+  EXPECT_EQ(shown.code, kFine);
+  EXPECT_THAT(shown.out, HasSubstr("not a valid frame"));
+}
+
+TEST_F(FrameCommandTest, WhatIsNoFrameIsExitCodeThreeAndWritesNothing) {
+  Write("in", Elements(DType::kInt32, 100, 1));
+  ASSERT_EQ(Encode("pici", "int32"), kFine);
+  const std::string frame = Read("frame");
+  std::string wrong = frame;
+  wrong[60] ^= 1;  // the bitmap
+  for (const std::string& bytes :
+       {std::string(), frame.substr(0, 47), frame.substr(0, frame.size() - 1), wrong}) {
+    Write("frame", bytes);
+    EXPECT_EQ(RunArgs({"frame", "validate", Path("frame")}).code, kUnhealthy);
+    EXPECT_EQ(RunArgs({"frame", "decode", Path("frame"), Path("out")}).code, kUnhealthy);
+    EXPECT_FALSE(std::filesystem::exists(Path("out")));
+  }
+  const ToolRun run = RunArgs({"frame", "validate", "-o", "json", Path("frame")});
+  EXPECT_EQ(run.json()["error"]["code"], "unhealthy");
+  EXPECT_EQ(run.json()["error"]["exit_code"], 3);
+}
+
+TEST_F(FrameCommandTest, WrongUse) {
+  Write("in", "12345");
+  EXPECT_EQ(Encode("pici", "int32"), kWrongUse);  // no whole number of elements
+  EXPECT_EQ(Encode("zip", "int32"), kWrongUse);
+  EXPECT_EQ(Encode("pici", "int7"), kWrongUse);
+  EXPECT_EQ(RunArgs({"frame", "encode", Path("in"), Path("frame")}).code, kWrongUse);
+  EXPECT_EQ(RunArgs({"frame", "validate", Path("none")}).code, kNotFound);
+  EXPECT_EQ(RunArgs({"frame", "validate", folder_}).code, kUnhealthy);  // a folder
+}
+
+}  // namespace
+}  // namespace spccl::ctl

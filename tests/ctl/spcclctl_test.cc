@@ -1,0 +1,187 @@
+// The real tool against the real daemon, as processes.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <utility>
+
+#include "base/clock.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/daemon_env.h"
+#include "tests/support/raw_client.h"
+
+namespace spccl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::SpawnedDaemon;
+
+constexpr uid_t kNobody = 65534;
+
+struct Ran {
+  int code = -1;
+  std::string output;  // both streams
+  int64_t nanos = 0;
+};
+
+class SpcclctlTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto started = SpawnedDaemon::Start();
+    ASSERT_TRUE(started.ok()) << started.status();
+    daemon_ = *std::move(started);
+    // mkdtemp's folder is closed to others.
+    std::filesystem::permissions(daemon_->runtime_dir(), std::filesystem::perms(0755));
+  }
+
+  // Runs the tool that was built beside this test, as another user if asked to; `on_output` is
+  // called once, when the first output has come.
+  Ran Tool(const std::vector<std::string>& arguments, uid_t uid = 0,
+           std::function<void()> on_output = nullptr) {
+    const std::string binary =
+        std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "bin/spcclctl";
+    std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const int64_t start = MonotonicNanos();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::dup2(ends[1], STDERR_FILENO);
+      ::setenv("SPCCL_RUNTIME_DIR", daemon_->runtime_dir().c_str(), 1);
+      if (uid != 0 && ::setresuid(uid, uid, uid) != 0) _exit(99);
+      ::execv(binary.c_str(), argv.data());
+      _exit(98);
+    }
+    ::close(ends[1]);
+    Ran ran;
+    char block[4096];
+    for (ssize_t got; (got = ::read(ends[0], block, sizeof block)) > 0;) {
+      ran.output.append(block, static_cast<size_t>(got));
+      if (on_output != nullptr) std::exchange(on_output, nullptr)();
+    }
+    ::close(ends[0]);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    ran.nanos = MonotonicNanos() - start;
+    return ran;
+  }
+  nlohmann::json Json(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"-o", "json"});
+    const Ran ran = Tool(arguments);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return nlohmann::json::parse(ran.output, nullptr, false);
+  }
+
+  std::unique_ptr<SpawnedDaemon> daemon_;
+};
+
+TEST_F(SpcclctlTest, SeesAndSteersWhatRuns) {
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "10s"}).code, 0);
+  auto ranks = testing::FormComm(daemon_->socket_path(), 2);
+  ASSERT_TRUE(ranks.ok()) << ranks.status();
+  auto buffer = (*ranks)[0].client.Allocate(4096);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(Json({"status"})["status"]["communicators"], 1);
+  const nlohmann::json comms = Json({"comms"});
+  ASSERT_EQ(comms["comms"].size(), 1u);
+  EXPECT_EQ(comms["comms"][0]["ranks"], 2);
+  EXPECT_EQ(comms["comms"][0]["state"], "ready");
+  EXPECT_EQ(comms["boot_id"].get<std::string>().size(), 16u);
+  const uint64_t id = comms["comms"][0]["id"];
+  EXPECT_EQ(Json({"buffers"})["buffers"].size(), 1u);
+  EXPECT_EQ(Json({"jobs"})["jobs"].size(), 1u);
+  EXPECT_EQ(Tool({"algo", "set", "ring", "--codec", "coo", "--comm", std::to_string(id)}).code, 0);
+  EXPECT_EQ(
+      Tool({"threshold", "set", "--codec", "coo", "--intra", "0.125", "--comm", std::to_string(id)})
+          .code,
+      0);
+  const nlohmann::json settings = Json({"comms"})["comms"][0]["settings"];
+  EXPECT_EQ(settings["algorithm"], "ring");
+  EXPECT_EQ(settings["codec"], "coo");
+  EXPECT_EQ(settings["coo"]["intra"], 0.125);
+  EXPECT_EQ(Tool({"abort", std::to_string(id), "--reason", "by the test"}).code, 0);
+  const auto notice = (*ranks)[1].client.AwaitNotice(shm::ReplyType::kCommFailed);
+  ASSERT_TRUE(notice.ok()) << notice.status();
+  EXPECT_THAT(std::string(shm::TextOf(notice->message)), HasSubstr("by the test"));
+  EXPECT_THAT(Tool({"events"}).output, AllOf(HasSubstr("comm-ready"), HasSubstr("comm-failed")));
+  EXPECT_EQ(Tool({"doctor"}).code, 0);
+}
+
+TEST_F(SpcclctlTest, DrainingRefusesNewSessions) {
+  EXPECT_EQ(Tool({"drain"}).code, 0);
+  EXPECT_FALSE(testing::RawClient::Open(daemon_->socket_path()).ok());
+  EXPECT_EQ(Tool({"drain", "--undo"}).code, 0);
+  EXPECT_TRUE(testing::RawClient::Open(daemon_->socket_path()).ok());
+}
+
+TEST_F(SpcclctlTest, AStoppedDaemonHangsNoCommand) {
+  daemon_->Signal(SIGSTOP);
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"status"},
+                                             {"jobs"},
+                                             {"threshold", "get"},
+                                             {"events"},
+                                             {"events", "--follow"},
+                                             {"top"},
+                                             {"drain"},
+                                             {"wait", "--ready", "--timeout", "300ms"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--deadline", "200ms"});
+    const Ran ran = Tool(arguments);
+    EXPECT_EQ(ran.code, 2) << ::testing::PrintToString(command) << ran.output;
+    EXPECT_LT(ran.nanos, 10'000'000'000) << ::testing::PrintToString(command);
+  }
+  EXPECT_EQ(Tool({"doctor", "--deadline", "200ms"}).code, 3);
+  daemon_->Signal(SIGCONT);
+  EXPECT_EQ(Tool({"wait", "--ready"}).code, 0);
+}
+
+TEST_F(SpcclctlTest, AStreamEndsWhenItsDaemonHangs) {
+  // Something to print first: then the stream is known to stand.
+  ASSERT_TRUE(testing::RawClient::Open(daemon_->socket_path()).ok());
+  bool stopped = false;
+  const Ran ran = Tool({"events", "--follow", "--since", "1", "--deadline", "1s"}, 0, [&] {
+    daemon_->Signal(SIGSTOP);
+    stopped = true;
+  });
+  EXPECT_TRUE(stopped);
+  EXPECT_EQ(ran.code, 2) << ran.output;  // its pings were not answered
+  daemon_->Signal(SIGCONT);
+}
+
+TEST_F(SpcclctlTest, ADeadDaemonIsNotReachable) {
+  daemon_->Signal(SIGKILL);
+  ASSERT_TRUE(daemon_->Wait(10'000).ok());
+  EXPECT_EQ(Tool({"status"}).code, 2);
+}
+
+TEST_F(SpcclctlTest, AStrangerSeesNothingAndChangesNothing) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  auto ranks = testing::FormComm(daemon_->socket_path(), 1);
+  ASSERT_TRUE(ranks.ok()) << ranks.status();
+  const uint64_t id = Json({"comms"})["comms"][0]["id"];
+  const Ran list = Tool({"comms", "-o", "json"}, kNobody);
+  if (list.code == 98) GTEST_SKIP() << "another user may not run the tool from this folder";
+  EXPECT_EQ(list.code, 0);
+  EXPECT_THAT(list.output, HasSubstr("\"comms\":[]"));
+  EXPECT_EQ(Tool({"abort", std::to_string(id)}, kNobody).code, 4);
+  EXPECT_EQ(Tool({"drain"}, kNobody).code, 4);
+  EXPECT_EQ(Tool({"algo", "set", "ring"}, kNobody).code, 4);
+  EXPECT_EQ(Tool({"algo", "get"}, kNobody).code, 0);
+  std::filesystem::permissions(daemon_->runtime_dir(), std::filesystem::perms(0700));
+  EXPECT_EQ(Tool({"status"}, kNobody).code, 4);  // may not even enter the folder
+}
+
+}  // namespace
+}  // namespace spccl
