@@ -24,11 +24,33 @@ std::optional<runtime::OpResult> ResultBox::result() const {
   return result_;
 }
 
-ScratchMemory::ScratchMemory()
-    : memory_(static_cast<std::byte*>(std::aligned_alloc(64, runtime::kScratchBytes))) {}
+namespace {
 
-void ScratchMemory::Free::operator()(std::byte* memory) const {
-  std::free(memory);
+// Never freed: reachable until the process ends.
+struct FreeScratch {
+  std::mutex mutex;
+  std::vector<std::byte*> memory;
+};
+FreeScratch& Spare() {
+  static auto* spare = new FreeScratch;
+  return *spare;
+}
+
+}  // namespace
+
+ScratchMemory::ScratchMemory() {
+  const std::lock_guard lock(Spare().mutex);
+  if (Spare().memory.empty()) {
+    memory_ = static_cast<std::byte*>(std::aligned_alloc(64, runtime::kScratchBytes));
+    return;
+  }
+  memory_ = Spare().memory.back();
+  Spare().memory.pop_back();
+}
+
+ScratchMemory::~ScratchMemory() {
+  const std::lock_guard lock(Spare().mutex);
+  Spare().memory.push_back(memory_);
 }
 
 void RunTask(runtime::Task* task, int threads) {

@@ -30,17 +30,18 @@ class ResultBox {
 // until the waker calls. Takes the task's waker.
 void RunTask(runtime::Task* task, int threads);
 
-// 64-byte aligned memory of one thread.
+// 64-byte aligned memory of one thread, kept for the next one: fresh memory is dear under the
+// sanitizers.
 class ScratchMemory {
  public:
   ScratchMemory();
-  runtime::Scratch span() { return {memory_.get(), runtime::kScratchBytes}; }
+  ~ScratchMemory();
+  ScratchMemory(const ScratchMemory&) = delete;
+  ScratchMemory& operator=(const ScratchMemory&) = delete;
+  runtime::Scratch span() { return {memory_, runtime::kScratchBytes}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
-  std::unique_ptr<std::byte, Free> memory_;
+  std::byte* memory_;
 };
 
 }  // namespace spccl::testing

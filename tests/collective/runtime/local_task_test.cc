@@ -119,7 +119,7 @@ TEST(LocalTaskTest, SeveralThreadsAndTheDefaultSlice) {
   std::mt19937_64 random(Seed());
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     for (const uint64_t remote : {0U, 5U, 15U}) {
-      const OpDesc op{.kind = static_cast<OpKind>(kind), .count = 300'001};
+      const OpDesc op{.kind = static_cast<OpKind>(kind), .count = 70'001};
       ExpectRight({op, 4, random(), remote, 0, 4}, &random);
       ExpectRight({op, 4, random(), remote, 4096, 4}, &random);
     }
