@@ -40,12 +40,16 @@ class SpcclctlTest : public ::testing::Test {
     std::filesystem::permissions(daemon_->runtime_dir(), std::filesystem::perms(0755));
   }
 
+  // A program of the build that this test is of.
+  static std::string Binary(const std::string& name) {
+    const auto self = std::filesystem::canonical("/proc/self/exe");
+    return self.parent_path().parent_path() / "bin" / name;
+  }
   // Runs the tool that was built beside this test, as another user if asked to; `on_output` is
   // called once, when the first output has come.
   Ran Tool(const std::vector<std::string>& arguments, uid_t uid = 0,
            std::function<void()> on_output = nullptr) {
-    const std::string binary =
-        std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "bin/spcclctl";
+    const std::string binary = Binary("spcclctl");
     std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
     for (const std::string& argument : arguments)
       argv.push_back(const_cast<char*>(argument.c_str()));
@@ -164,6 +168,34 @@ TEST_F(SpcclctlTest, ADeadDaemonIsNotReachable) {
   daemon_->Signal(SIGKILL);
   ASSERT_TRUE(daemon_->Wait(10'000).ok());
   EXPECT_EQ(Tool({"status"}).code, 2);
+}
+
+TEST_F(SpcclctlTest, SettingsAreThereAfterARestartAndTheBootIdIsNew) {
+  EXPECT_EQ(Tool({"algo", "set", "ring", "--codec", "coo"}).code, 0);
+  EXPECT_EQ(Tool({"threshold", "set", "--ag", "0.375", "--job", "to come"}).code, 0);
+  const nlohmann::json before = Json({"status"});
+  daemon_->Signal(SIGTERM);
+  const auto end = daemon_->Wait(20'000);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(*end, 0);
+  const std::string& folder = daemon_->runtime_dir();
+  const std::string binary = Binary("spccld"), state = folder + "/state";
+  const pid_t again = ::fork();
+  if (again == 0) {
+    ::execl(binary.c_str(), binary.c_str(), "--runtime-dir", folder.c_str(), "--state-dir",
+            state.c_str(), nullptr);
+    _exit(98);
+  }
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "20s"}).code, 0);
+  const nlohmann::json algo = Json({"algo", "get"});
+  EXPECT_EQ(algo["overrides"]["algorithm"], "ring");
+  EXPECT_EQ(algo["overrides"]["codec"], "coo");
+  EXPECT_EQ(Json({"threshold", "get", "--job", "to come"})["overrides"]["pici"]["ag"], 0.375);
+  EXPECT_NE(algo["boot_id"], before["boot_id"]);
+  ::kill(again, SIGTERM);
+  int status = 0;
+  ::waitpid(again, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(SpcclctlTest, AStrangerSeesNothingAndChangesNothing) {
