@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,26 @@ class MappableFd {
  private:
   int fd_;
 };
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Address space whose start is a multiple of a huge page, for a mapping to be put over; null when
+// there is none, or no need. A file's huge page can only be mapped as one where the address is as
+// aligned as the offset.
+void* ReserveAligned(size_t size_bytes) {
+  if (size_bytes < kHugePageBytes || size_bytes > PTRDIFF_MAX) return nullptr;
+  const size_t whole = size_bytes + kHugePageBytes;
+  void* const memory =
+      ::mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t start = (begin + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t end = (start + size_bytes + page - 1) & ~(page - 1);
+  if (start > begin) ::munmap(memory, start - begin);
+  if (begin + whole > end) ::munmap(reinterpret_cast<void*>(end), begin + whole - end);
+  return reinterpret_cast<void*>(start);
+}
 
 }  // namespace
 
@@ -57,10 +79,16 @@ absl::StatusOr<size_t> CheckSealedMemfd(int fd, size_t least_bytes) {
 }
 
 absl::StatusOr<SharedMapping> SharedMapping::Create(int fd, size_t size_bytes) {
+  void* const reserved = ReserveAligned(size_bytes);
   try {
+    if (reserved != nullptr) {  // put over the reservation, which from then on is the mapping's
+      return SharedMapping(boost::interprocess::mapped_region(
+          MappableFd(fd), boost::interprocess::read_write, 0, size_bytes, reserved, MAP_FIXED));
+    }
     return SharedMapping(boost::interprocess::mapped_region(
         MappableFd(fd), boost::interprocess::read_write, 0, size_bytes));
   } catch (const boost::interprocess::interprocess_exception& error) {
+    if (reserved != nullptr) ::munmap(reserved, size_bytes);
     return absl::ResourceExhaustedError(
         absl::StrCat("mapping ", size_bytes, " bytes of a memfd: ", error.what()));
   }

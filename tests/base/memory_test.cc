@@ -4,8 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -85,6 +89,29 @@ TEST(SharedMappingTest, TwoMappingsShowTheSameBytesAndOutliveTheDescriptor) {
   std::memcpy(first->data() + 8000, "written", 8);
   EXPECT_STREQ(reinterpret_cast<const char*>(second->data() + 8000), "written");
   EXPECT_EQ(first->size_bytes(), 8192u);
+}
+
+// So that huge pages of the memfd can be mapped as such.
+TEST(SharedMappingTest, LargeOnesStartAtAHugePageAndLeaveNothingBehind) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const auto count_mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  };
+  for (const size_t bytes : {kHugePage, kHugePage + 4096, 3 * kHugePage + 1}) {
+    auto fd = CreateSealedMemfd("large", bytes);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    const auto before = count_mappings();
+    {
+      auto mapping = SharedMapping::Create(fd->get(), bytes);
+      ASSERT_TRUE(mapping.ok()) << mapping.status();
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->data()) % kHugePage, 0u);
+      EXPECT_EQ(mapping->size_bytes(), bytes);
+      EXPECT_EQ(count_mappings(), before + 1);
+      mapping->data()[bytes - 1] = std::byte{1};
+    }
+    EXPECT_EQ(count_mappings(), before);
+  }
 }
 
 TEST(SharedMappingTest, MoveHandsOverTheMapping) {
