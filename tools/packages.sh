@@ -16,7 +16,6 @@ libboost1.81-dev|libboost1.83-dev|libboost-dev
 libcli11-dev
 libgrpc++-dev
 libhwloc-dev
-libhwy-dev
 libprotobuf-dev
 libtomlplusplus-dev
 ninja-build
