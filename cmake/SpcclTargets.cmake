@@ -46,24 +46,35 @@ set(SPCCL_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:second_deadlock_stack=1")
 
+# spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir...]): SRCS define LLVMFuzzerTestOneInput.
+# With the fuzz preset it is a libFuzzer binary (target `fuzzers` builds all) and a test that fuzzes
+# for SPCCL_FUZZ_SECONDS; without, a plain test that replays its seeds and some mutations of them.
+# Every file in SEEDS is an input to start from; NAME_seeds beside the caller is one where it exists.
+set(SPCCL_FUZZ_SECONDS 60 CACHE STRING "How long each fuzzer runs as a test")
 if(SPCCL_FUZZ)
   add_custom_target(fuzzers)
 endif()
-# spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir]): a libFuzzer executable in fuzz/, built
-# only with the fuzz preset. tools/test.sh runs every fuzzer there, starting from the files of SEEDS
-# (default: seeds/NAME beside the caller, where it exists).
 function(spccl_fuzzer NAME)
-  cmake_parse_arguments(ARG "" "SEEDS" "SRCS;DEPS" ${ARGN})
-  add_executable(${NAME} ${ARG_SRCS})
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;SEEDS" ${ARGN})
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}_seeds)
+    list(APPEND ARG_SEEDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}_seeds)
+  endif()
+  if(SPCCL_FUZZ)
+    add_executable(${NAME} ${ARG_SRCS})
+    add_dependencies(fuzzers ${NAME})
+    target_link_options(${NAME} PRIVATE -fsanitize=fuzzer)
+    set(corpus ${CMAKE_CURRENT_BINARY_DIR}/${NAME}_corpus)
+    file(MAKE_DIRECTORY ${corpus})
+    add_test(NAME ${NAME} COMMAND ${NAME} -max_total_time=${SPCCL_FUZZ_SECONDS} -max_len=65536
+             -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 ${corpus} ${ARG_SEEDS})
+    math(EXPR limit "${SPCCL_FUZZ_SECONDS} + 120")
+  else()
+    add_executable(${NAME} ${ARG_SRCS} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
+    add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_SEEDS})
+    set(limit 120)
+  endif()
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
-  target_link_options(${NAME} PRIVATE -fsanitize=fuzzer)
-  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
-  add_dependencies(fuzzers ${NAME})
-  if(NOT ARG_SEEDS)
-    set(ARG_SEEDS ${CMAKE_CURRENT_SOURCE_DIR}/seeds/${NAME})
-  endif()
-  if(IS_DIRECTORY ${ARG_SEEDS})
-    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
-    file(CREATE_LINK ${ARG_SEEDS} ${PROJECT_BINARY_DIR}/fuzz/${NAME}.seeds SYMBOLIC)
-  endif()
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${limit} LABELS fuzz
+                       ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
 endfunction()

@@ -5,12 +5,12 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 usage() {
   cat <<'USAGE'
-Usage: tools/test.sh [--preset dev|release|asan|tsan|all] [--fuzz-seconds N]
+Usage: tools/test.sh [--preset dev|release|asan|tsan|all|none] [--fuzz-seconds N]
 
 Installs the missing packages (Debian 12 or Ubuntu 24.04, as root or with sudo), builds and runs the
 whole test suite. Logs are kept in build/logs; the exit status is 0 when everything passed.
 
-  --preset NAME       which build to test (default: dev); all: each in turn
+  --preset NAME       which build to test (default: dev); all: each in turn; none: only fuzz
   --fuzz-seconds N    also build the fuzzers and run each for N seconds (default: 0, none)
   -h, --help
 USAGE
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
         dev | release | asan | tsan) presets=("$2") ;;
         all) presets=(dev release asan tsan) ;;
         none) presets=() ;;
-        *) die "--preset takes dev, release, asan, tsan or all, not '${2:-}'" ;;
+        *) die "--preset takes dev, release, asan, tsan, all or none, not '${2:-}'" ;;
       esac
       shift
       ;;
@@ -58,43 +58,21 @@ run_ctest() {
   "${runner[@]}" ctest --preset "$1" -j "$jobs"
 }
 
-# Runs one fuzzer from its seeds; findings stay in build/fuzz/findings.
-fuzz_one() {
-  local binary="$1" corpus seeds=()
-  corpus="$root/build/fuzz/corpus/$(basename "$binary")"
-  mkdir -p "$corpus" "$root/build/fuzz/findings"
-  if [ -d "$binary.seeds" ]; then seeds=("$binary.seeds"); fi
-  "$binary" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-    -artifact_prefix="$root/build/fuzz/findings/$(basename "$binary")-" "$corpus" "${seeds[@]}"
-}
-
 failures=0
 groups=(build test bench)
 [ "$fuzz_seconds" -eq 0 ] || groups+=(fuzz)
 step "packages" "$root/tools/packages.sh" "${groups[@]}" || exit 1
 
 for preset in "${presets[@]}"; do
-  step "$preset configure" cmake --preset "$preset" &&
+  step "$preset configure" cmake --preset "$preset" -DSPCCL_BUILD_TESTS=ON &&
     step "$preset build" cmake --build --preset "$preset" -j "$jobs" &&
     step "$preset test" run_ctest "$preset" || failures=$((failures + 1))
 done
 
 if [ "$fuzz_seconds" -gt 0 ]; then
-  if step "fuzz configure" cmake --preset fuzz && step "fuzz build" cmake --build --preset fuzz -j "$jobs"; then
-    running=()
-    for binary in "$root"/build/fuzz/fuzz/*; do
-      if [ ! -f "$binary" ] || [ ! -x "$binary" ]; then continue; fi
-      step "$(basename "$binary")" fuzz_one "$binary" &
-      running+=($!)
-      if [ ${#running[@]} -ge "$jobs" ]; then
-        wait "${running[0]}" || failures=$((failures + 1))
-        running=("${running[@]:1}")
-      fi
-    done
-    for pid in "${running[@]}"; do wait "$pid" || failures=$((failures + 1)); done
-  else
-    failures=$((failures + 1))
-  fi
+  step "fuzz configure" cmake --preset fuzz -DSPCCL_FUZZ_SECONDS="$fuzz_seconds" &&
+    step "fuzz build" cmake --build --preset fuzz -j "$jobs" &&
+    step "fuzz $fuzz_seconds s each" ctest --preset fuzz -j "$jobs" || failures=$((failures + 1))
 fi
 
 if [ "$owns_steps" = yes ]; then steps_summary || true; fi
