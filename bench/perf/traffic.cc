@@ -32,8 +32,8 @@ struct TrafficReader::Stub {
 };
 
 TrafficReader::TrafficReader(const std::string& runtime_dir) : stub_(new Stub) {
-  stub_->control = v1::Control::NewStub(grpc::CreateChannel(
-      "unix:" + runtime_dir + "/control.sock", grpc::InsecureChannelCredentials()));
+  stub_->control = v1::Control::NewStub(grpc::CreateChannel("unix:" + runtime_dir + "/control.sock",
+                                                            grpc::InsecureChannelCredentials()));
 }
 
 TrafficReader::~TrafficReader() = default;

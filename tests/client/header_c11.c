@@ -1,4 +1,5 @@
-/* The public header as C11, alone and first, with every function called through its declared type. */
+/* The public header as C11, alone and first, with every function called through its declared type.
+ */
 #include "spccl/spccl.h"
 
 int main(void) {

@@ -69,7 +69,8 @@ TEST(Classifier, LearnsAndAllPlansAgree) {
 TEST(Classifier, BeatsChanceOnRealText) {
   const auto corpus = classifier::LoadCorpus("auto", 120);
   if (!corpus.ok()) GTEST_SKIP() << corpus.status().message();
-  const auto seen = RunClassifier("--ranks 2 --batch 4 --epochs 3 --bucket-bits 17 --per-class 120");
+  const auto seen =
+      RunClassifier("--ranks 2 --batch 4 --epochs 3 --bucket-bits 17 --per-class 120");
   ExpectSound(seen);
   EXPECT_GT(seen["accuracy"].get<double>(), seen["chance"].get<double>() + 0.1);
   EXPECT_GT(seen["gradient_sparsity"], 0.9);
