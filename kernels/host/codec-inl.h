@@ -71,17 +71,31 @@ SPCCL_INLINE void EncodeTile(const uint8_t* dense, uint64_t elements, U magnitud
   out = values;
 }
 
+// Values of a tile from which on staging them for streaming costs less than it saves.
+inline constexpr uint64_t kStagedBytes = 1024;
+
+// Streaming, a tile's values are gathered in the L1 cache first, so that whole lines can be written
+// without being read before. How many there will be, the tile before tells well enough.
 template <class S, class U>
 uint64_t EncodePici(const uint8_t* dense, uint64_t elements, uint64_t magnitude,
                     const PiciSections& out) {
+  TileScratch<U> staged;
   uint8_t* values = out.values;
+  uint64_t last_bytes = 0;
   for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
     const uint64_t first = tile * kTileElements;
+    const bool stage = S::kStreams && out.streaming && last_bytes >= kStagedBytes;
     Store(out.index + 4 * tile, static_cast<uint32_t>((values - out.values) / sizeof(U)));
+    uint8_t* begin = stage ? staged.bytes : values;
+    uint8_t* end = begin;
     EncodeTile<S, U>(dense + first * sizeof(U), Smaller(elements - first, kTileElements),
-                     static_cast<U>(magnitude), out.bitmap + tile * kTileWordCount * 8, values);
+                     static_cast<U>(magnitude), out.bitmap + tile * kTileWordCount * 8, end);
+    last_bytes = static_cast<uint64_t>(end - begin);
+    if (stage) CopyOut<S>(begin, values, last_bytes, true);
+    values += last_bytes;
   }
-  return (values - out.values) / sizeof(U);
+  if (S::kStreams && out.streaming) S::Fence();
+  return static_cast<uint64_t>(values - out.values) / sizeof(U);
 }
 
 // The lower (kHigh = 0) or upper half of a and b, element by element in turn.

@@ -54,8 +54,8 @@ FrameLayout WriteHeader(Format format, DType dtype, uint64_t elements, uint64_t 
 uint64_t EncodePiciBody(const KernelTable& table, Format format, DType dtype, const uint8_t* dense,
                         uint64_t elements, uint8_t* frame) {
   const FrameLayout layout = LayoutOf(format, dtype, elements, 0);
-  const PiciSections sections = {frame + layout.bitmap, frame + layout.index,
-                                 frame + layout.values};
+  const PiciSections sections = {frame + layout.bitmap, frame + layout.index, frame + layout.values,
+                                 elements * SizeOf(dtype) >= kStreamingBytes};
   ZeroPadding(frame, layout.index + TilesOf(elements) * sizeof(uint32_t), layout.values);
   const int width = host::WidthLog2(dtype);
   const uint64_t magnitude = host::MagnitudeMask(dtype);

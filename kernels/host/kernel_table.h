@@ -16,6 +16,7 @@ struct PiciSections {
   uint8_t* bitmap;  // 64 words a tile
   uint8_t* index;   // a u32 a tile
   uint8_t* values;
+  bool streaming;  // write the values past the caches
 };
 struct ConstPiciSections {
   const uint8_t* bitmap;
