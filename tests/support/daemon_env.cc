@@ -56,17 +56,6 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
 
 }  // namespace
 
-TempFolder::TempFolder() {
-  std::string pattern = "/tmp/spccl-test-XXXXXX";
-  SPCCL_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 DaemonEnv::DaemonEnv(daemon::CoreOptions options, const daemon::CoreHooks* hooks)
     : settings_(ValueOrDie(
           daemon::SettingsStore::Create(folder_.path() + "/state", policy::Settings{}))) {

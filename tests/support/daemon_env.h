@@ -10,21 +10,9 @@
 #include "absl/status/statusor.h"
 #include "daemon/core.h"
 #include "daemon/settings_store.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::testing {
-
-// A folder that goes with its owner.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The core in this process, with two channel threads unless told otherwise. Do not fork afterwards.
 class DaemonEnv {
