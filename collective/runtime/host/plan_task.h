@@ -25,9 +25,13 @@ namespace spccl::runtime {
 // One lock guards who runs what; it is never held while data is touched. Machines that became
 // runnable last run first: a frame is then worked on by the thread in whose cache it is.
 //
-// All participants run here. To spread an operation over nodes, this class gets the set of those
-// that do; the transport brings the others' frames (see transport/transport.h), and a frame whose
-// lane is not open here yet waits in its slot.
+// All participants run here. To spread an operation over nodes, three things are to be added:
+// - Options gets the set of participants that run here; the others' frames come from the transport,
+//   which the task asks no different questions (see transport/transport.h).
+// - A frame may come before its lane is open here: it waits in its slot instead of being refused.
+// - Credit. Here a lane closes only when all participants are through it, which holds everyone to
+//   the window; a participant elsewhere that only sends (a broadcast's root) would run ahead. A
+//   lane of the window should open there only when the next participant has said that it has room.
 class PlanTask final : public Task, private transport::Sink {
  public:
   struct Options {
