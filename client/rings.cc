@@ -1,5 +1,6 @@
 #include "client/rings.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,12 @@ namespace {
 // The death of a session may be noticed between a waiter's last look and its sleep, and the tail is
 // not ours to write: so nobody sleeps longer than this without looking again.
 constexpr int64_t kLongestSleepNs = 100'000'000;
+
+// Before it sleeps, a waiter gives its core to whoever can run, again and again for this long. A
+// small operation is over by then, and neither side pays for a sleep and a wake-up: measured on two
+// cores, 8 bytes, 2 ranks, 49 us without and 6 us with it (8 ranks: 56 and 24). Longer gains
+// nothing, and on a crowded machine it costs.
+constexpr int64_t kSpinNs = 20'000;
 
 absl::Status CheckSegment(const shm::Segment& segment) {
   if (segment.magic != shm::kSegmentMagic || segment.version != shm::kShmVersion ||
@@ -133,7 +140,19 @@ uint32_t Rings::Seen() {
   return consumer_.popped();
 }
 
+bool Rings::Spin(uint32_t seen) {
+  // Acquire, as the consumer's own look at the tail.
+  const std::atomic<uint32_t>* tail = consumer_.futex();
+  const int64_t end_ns = MonotonicNanos() + kSpinNs;
+  while (tail->load(std::memory_order_acquire) == seen) {
+    if (MonotonicNanos() > end_ns) return false;
+    ::sched_yield();
+  }
+  return true;
+}
+
 void Rings::Sleep(uint32_t seen, int64_t timeout_ns) {
+  if (Spin(seen)) return;
   // Sequentially consistent: the store to `sleepers` comes before the look at `tail` (here and
   // again in the kernel), as the daemon's store to `tail` comes before its look at `sleepers`; so
   // one of the two sees the other's.

@@ -76,6 +76,8 @@ class Rings {
   absl::Status TakeLocked(const shm::Completion& completion);
   void FailLocked(const absl::Status& reason);
   void FinishLocked(Outstanding* slot, absl::Status result);
+  // Looks for a short time whether more completions than `seen` come; true if so.
+  bool Spin(uint32_t seen);
   void Sleep(uint32_t seen, int64_t timeout_ns);
 
   const SharedMapping mapping_;
