@@ -66,9 +66,9 @@ TEST_P(GoldenTest, EncodesAndDecodesByteForByte) {
     ASSERT_EQ(encoded.frame_bytes, golden.size());
     frame.resize(encoded.frame_bytes);
     EXPECT_TRUE(frame == golden);
-    EXPECT_EQ(CountNonzeros(row.dtype, input.data(), row.elements),
-              row.format == Format::kDense ? CountNonzeros(row.dtype, input.data(), row.elements)
-                                           : row.nnz);
+    if (row.format != Format::kDense) {
+      EXPECT_EQ(CountNonzeros(row.dtype, input.data(), row.elements), row.nnz);
+    }
 
     EXPECT_TRUE(Validate(golden.data(), golden.size(), row.dtype, row.elements).ok());
     Bytes decoded(input.size(), 0xEE);
