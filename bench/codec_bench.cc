@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "bench/codec_bench_measure.h"
 #include "kernels/host/codec.h"
@@ -22,15 +22,15 @@ struct Options {
   StreamOptions stream;
   bool stream_mode = false;
   bool json = false;
+  std::string dtype = "float32";
+  std::string format = "pici";
   std::string target;
 };
 
 template <class E, int kCount>
-std::map<std::string, E> NamesOf() {
-  std::map<std::string, E> names;
-  for (int code = 0; code < kCount; ++code) {
-    names.emplace(NameOf(static_cast<E>(code)), static_cast<E>(code));
-  }
+std::vector<std::string> NamesOf() {
+  std::vector<std::string> names;
+  for (int code = 0; code < kCount; ++code) names.emplace_back(NameOf(static_cast<E>(code)));
   return names;
 }
 
@@ -91,10 +91,10 @@ void Define(CLI::App& app, Options& options) {
   app.add_option("--bytes", options.codec.bytes, "dense bytes: a number, or with K, M, G")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(uint64_t{64}, uint64_t{8} << 30));
-  app.add_option("--dtype", options.codec.dtype, "element type")
-      ->transform(CLI::CheckedTransformer(NamesOf<DType, kDTypeCount>()));
-  app.add_option("--format", options.codec.format, "frame format")
-      ->transform(CLI::CheckedTransformer(NamesOf<Format, kFormatCount>()));
+  app.add_option("--dtype", options.dtype, "element type")
+      ->check(CLI::IsMember(NamesOf<DType, kDTypeCount>()));
+  app.add_option("--format", options.format, "frame format")
+      ->check(CLI::IsMember(NamesOf<Format, kFormatCount>()));
   app.add_option("--sparsity", options.codec.sparsity, "share of zeros")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--threads", options.codec.threads, "threads")->check(CLI::Range(1, 256));
@@ -154,6 +154,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
   }
+  options.codec.dtype = spccl::DTypeFromName(options.dtype).value();
+  options.codec.format = spccl::FormatFromName(options.format).value();
   const std::string complaint = spccl::bench::Complaint(options);
   if (!complaint.empty()) {
     std::cerr << complaint << "\nRun with --help for more information.\n";
