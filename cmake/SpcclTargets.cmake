@@ -44,7 +44,7 @@ endfunction()
 set(SPCCL_TEST_ENVIRONMENT
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
-  "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:second_deadlock_stack=1")
+  "TSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/cmake/tsan.supp':second_deadlock_stack=1")
 
 # spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir...]): SRCS define LLVMFuzzerTestOneInput.
 # With the fuzz preset it is a libFuzzer binary (target `fuzzers` builds all) and a test that fuzzes
