@@ -123,7 +123,7 @@ absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
   if (!call->answered.wait_for(lock, kCallDeadline, [&] { return call->done; })) {
     return absl::DeadlineExceededError("the core thread does not answer");
   }
-  return call->status;
+  return std::move(call->status);
 }
 
 void Core::FillProgress(CoreInfo* core) const {

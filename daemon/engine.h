@@ -111,11 +111,10 @@ class Engine {
   void Pump(uint64_t comm_id);
   void Start(CommEntry& entry, ReadyOperation ready);
   void RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running);
-  void CompleteAll(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
   void Complete(std::vector<Outcome> outcomes);
   // Any thread: writes the completions, then hands the bookkeeping to the core thread.
   void OnTaskDone(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
-  void Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
+  void Finish(const std::shared_ptr<RunningOp>& running, bool ok, const runtime::OpStats& stats);
   void Cancel(CommEntry& entry, const CommFailure& failure);
   // Applies `add` to the counters of the communicator, of its job and of the whole.
   template <typename Add>

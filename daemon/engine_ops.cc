@@ -246,11 +246,13 @@ void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,
       running->broken_ranks.push_back(rank);
     }
   }
-  if (loop_->OnLoopThread()) return Finish(running, result);
-  loop_->Post([this, running, result] { Finish(running, result); });
+  const bool ok = result.status.ok();
+  if (loop_->OnLoopThread()) return Finish(running, ok, result.stats);
+  loop_->Post([this, running, ok, stats = result.stats] { Finish(running, ok, stats); });
 }
 
-void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result) {
+void Engine::Finish(const std::shared_ptr<RunningOp>& running, bool ok,
+                    const runtime::OpStats& stats) {
   CommEntry* const entry = registry_.FindComm(running->comm_id);
   SPCCL_CHECK(entry != nullptr && entry->running == running);
   const int64_t now_ns = MonotonicNanos();
@@ -260,10 +262,10 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
   }
   ForEachCounters(*entry, [&](Counters& counters) {
     ++counters.ops;
-    if (!result.status.ok()) ++counters.failed_ops;
+    if (!ok) ++counters.failed_ops;
     counters.payload_bytes += running->payload_bytes;
     counters.busy_ns += static_cast<uint64_t>(now_ns - running->began_ns);
-    AddStats(result.stats, counters);
+    AddStats(stats, counters);
   });
   running->parts.clear();
   running->task.reset();
