@@ -19,9 +19,10 @@ namespace {
 constexpr char kName[] = "spccl-perf";
 
 absl::StatusOr<bool> RunOnDaemon(Options options) {
-  // What the ranks, which are forked later, wish of their communicator.
-  setenv("SPCCL_ALGO", options.algo.c_str(), 1);
-  setenv("SPCCL_CODEC", options.codec.c_str(), 1);
+  // What the ranks, which are forked later, wish of their communicator. Auto wishes nothing: the
+  // daemon's settings decide, or whatever the environment says already.
+  if (options.algo != "auto") setenv("SPCCL_ALGO", options.algo.c_str(), 1);
+  if (options.codec != "auto") setenv("SPCCL_CODEC", options.codec.c_str(), 1);
   SPCCL_ASSIGN_OR_RETURN(
       const DaemonChoice daemon,
       ChooseDaemon(options.runtime_dir,
