@@ -42,7 +42,7 @@ absl::Status Comm::Accepts() const {
   return Health();
 }
 
-absl::Status Comm::Issue(const std::shared_ptr<Operation>& op, std::shared_ptr<Stream> stream) {
+absl::Status Comm::Issue(const std::shared_ptr<Operation>& op, std::weak_ptr<Stream> stream) {
   const std::lock_guard lock(mutex_);
   if (closing_) return absl::FailedPreconditionError(kClosing);
   while (!issued_.empty() && issued_.front().op->is_finished()) issued_.pop_front();
@@ -77,7 +77,9 @@ void Comm::CancelQueued() {
     issued = issued_;
     reason = broken_;
   }
-  for (const Issued& each : issued) each.stream->Cancel(*this, reason);
+  for (const Issued& each : issued) {
+    if (const auto stream = each.stream.lock()) stream->Cancel(*this, reason);
+  }
 }
 
 bool Comm::Flush(int64_t deadline_ns) {
@@ -89,7 +91,9 @@ bool Comm::Flush(int64_t deadline_ns) {
       if (issued_.empty()) return true;
       oldest = issued_.front();
     }
-    if (!oldest.stream->Wait(*oldest.op, deadline_ns)) return false;
+    // A stream that has gone has ended its operations first.
+    const auto stream = oldest.stream.lock();
+    if (stream != nullptr && !stream->Wait(*oldest.op, deadline_ns)) return false;
   }
 }
 

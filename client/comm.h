@@ -38,7 +38,7 @@ class Comm {
 
   // Gives the operation the next place in this rank's order; keeps it until it is finished. An
   // error if the communicator is being destroyed.
-  absl::Status Issue(const std::shared_ptr<Operation>& op, std::shared_ptr<Stream> stream);
+  absl::Status Issue(const std::shared_ptr<Operation>& op, std::weak_ptr<Stream> stream);
   // Whether the operation at this place may be submitted now: so few are outstanding that every
   // earlier one finds room too, whichever stream it comes from.
   bool HasRoom(uint64_t sequence) const;
@@ -68,7 +68,7 @@ class Comm {
  private:
   struct Issued {
     std::shared_ptr<Operation> op;
-    std::shared_ptr<Stream> stream;
+    std::weak_ptr<Stream> stream;  // outlives the operation
   };
 
   // Waits for what was issued; false if time ran out.

@@ -21,7 +21,7 @@ absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_bloc
   if (shut_) return absl::FailedPreconditionError("the stream was destroyed");
   PruneLocked();
   std::shared_ptr<Operation> previous = LastUnfinishedLocked();
-  SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, shared_from_this()));
+  SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, weak_from_this()));
   ops_.push_back(op);
   if (queue_.empty() && !running_) {
     // The daemon runs the operations of one communicator in their order, so they need not wait
