@@ -1,6 +1,8 @@
 // status, version, wait.
 #include <chrono>
 #include <ctime>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -43,6 +45,11 @@ void PrintCounters(const v1::Counters& counters, Context* context) {
                  << "sent          " << HumanBytes(static_cast<double>(counters.wire_bytes()))
                  << " for " << HumanBytes(static_cast<double>(counters.dense_bytes())) << " dense ("
                  << formats << ")\n";
+  const std::map<std::string, uint64_t> decisions(counters.decisions().begin(),
+                                                  counters.decisions().end());
+  for (const auto& [decision, sends] : decisions) {
+    context->out() << "decided       " << sends << " " << Printable(decision) << "\n";
+  }
 }
 
 void PrintStatus(const v1::GetStatusResponse& response, Context* context) {

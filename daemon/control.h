@@ -13,6 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "collective/phase.h"
+#include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
 #include "kernels/format.h"
 
@@ -25,6 +27,8 @@ struct Counters {
   uint64_t payload_bytes = 0;                // of the ranks' send buffers
   uint64_t busy_ns = 0;                      // from the last rank's arrival to the completion
   std::array<uint64_t, kFormatCount> sends_by_format{};
+  // Why each send had its format, by phase.
+  std::array<std::array<uint64_t, policy::kReasonCount>, kPhaseCount> decisions{};
   uint64_t last_input_nnz = 0, last_input_elements = 0;  // of the last operation that counted
   uint64_t last_result_nnz = 0, last_result_elements = 0;
 };

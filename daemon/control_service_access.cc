@@ -18,6 +18,11 @@ void Add(const Counters& from, Counters* to) {
   for (size_t i = 0; i < from.sends_by_format.size(); ++i) {
     to->sends_by_format[i] += from.sends_by_format[i];
   }
+  for (size_t phase = 0; phase < from.decisions.size(); ++phase) {
+    for (size_t reason = 0; reason < from.decisions[phase].size(); ++reason) {
+      to->decisions[phase][reason] += from.decisions[phase][reason];
+    }
+  }
 }
 
 const CommInfo* FindComm(const Snapshot& all, uint64_t id) {

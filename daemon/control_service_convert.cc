@@ -32,6 +32,15 @@ void FillCounters(const Counters& from, v1::Counters* to) {
     const std::string_view name = NameOf(static_cast<Format>(code));
     (*to->mutable_sends_by_format())[std::string(name)] = from.sends_by_format[code];
   }
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    for (int reason = 0; reason < policy::kReasonCount; ++reason) {
+      const uint64_t count = from.decisions[phase][reason];
+      if (count == 0) continue;
+      const std::string_view phase_name = NameOf(static_cast<Phase>(phase));
+      const std::string_view reason_name = policy::NameOf(static_cast<policy::Reason>(reason));
+      (*to->mutable_decisions())[std::string(phase_name) + "/" + std::string(reason_name)] = count;
+    }
+  }
   to->set_last_input_nnz(from.last_input_nnz);
   to->set_last_input_elements(from.last_input_elements);
   to->set_last_result_nnz(from.last_result_nnz);

@@ -45,6 +45,11 @@ void AddStats(const runtime::OpStats& stats, Counters& counters) {
   for (int format = 0; format < kFormatCount; ++format) {
     counters.sends_by_format[format] += stats.sends_by_format[format];
   }
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    for (int reason = 0; reason < policy::kReasonCount; ++reason) {
+      counters.decisions[phase][reason] += stats.decisions[phase][reason];
+    }
+  }
   if (stats.input_elements != 0) {
     counters.last_input_nnz = stats.input_nnz;
     counters.last_input_elements = stats.input_elements;

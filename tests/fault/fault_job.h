@@ -37,8 +37,8 @@ void AwaitStop(std::atomic<uint32_t>& stop);
 class FaultJob {
  public:
   // Forks `ranks` processes that make one communicator and run `body`; its return value is the exit
-  // code. A process that cannot make the communicator exits with 99 and reports why. The processes
-  // are a kernel session of their own, so that each FaultJob is a job of its own to the daemon.
+  // code. A process that cannot make the communicator exits with 99 and reports why. Each process
+  // is a kernel session of its own, so that no two FaultJobs share a job of the daemon's.
   FaultJob(const SpawnedDaemon& daemon, int ranks, std::function<int(RankContext&)> body);
 
   MultiProcess& processes() { return *processes_; }

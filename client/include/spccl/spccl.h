@@ -25,13 +25,14 @@
  * the parent made are refused in the child with spcclInvalidUsage. Memory of the parent's
  * spcclMemAlloc stays mapped in the child, shared with the parent, and is ordinary memory there.
  *
- * Environment (read at the call that needs it; docs/errors.md has the table):
- *   SPCCL_RUNTIME_DIR      folder of the daemon's sockets, default /run/spccl
- *   SPCCL_INIT_TIMEOUT_MS  how long spcclCommInitRank waits for the other ranks, default: the
- * daemon's SPCCL_ALGO             "auto", "local" or "ring": algorithm of communicators made from
- * now on SPCCL_CODEC            "auto", "dense", "pici", "pici-column" or "coo": their format of
- * sparse sends SPCCL_FORCE_STAGING    "1": copy ordinary memory through the library's buffers even
- * where the daemon could reach it
+ * Environment, read at the call that needs it; docs/errors.md says more:
+ *   - SPCCL_RUNTIME_DIR: folder of the daemon's sockets, default /run/spccl.
+ *   - SPCCL_INIT_TIMEOUT_MS: how long spcclCommInitRank waits for the other ranks, default: as the
+ *     daemon is configured.
+ *   - SPCCL_ALGO: "auto", "local" or "ring", the algorithm of communicators made from now on.
+ *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column" or "coo", the format of their sparse sends.
+ *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory through the library's buffers even where the
+ *     daemon could reach it.
  */
 #ifndef SPCCL_SPCCL_H_
 #define SPCCL_SPCCL_H_

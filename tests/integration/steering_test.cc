@@ -1,0 +1,108 @@
+// An operator steers a job that runs: the real spcclctl, the real spccld, ranks with libspccl.
+#include <stdio.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/fault/fault_job.h"
+
+namespace spccl::testing {
+namespace {
+
+// The output of the spcclctl that was built beside this test.
+std::string Tool(const SpawnedDaemon& daemon, const std::string& arguments) {
+  const auto self = std::filesystem::canonical("/proc/self/exe");
+  const std::string binary = self.parent_path().parent_path() / "bin" / "spcclctl";
+  const std::string command =
+      "'" + binary + "' --runtime-dir '" + daemon.runtime_dir() + "' " + arguments + " 2>&1";
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  std::string output;
+  char block[4096];
+  for (size_t got; (got = ::fread(block, 1, sizeof block, pipe)) > 0;) output.append(block, got);
+  EXPECT_EQ(::pclose(pipe), 0) << command << "\n" << output;
+  return output;
+}
+
+nlohmann::json OnlyComm(const SpawnedDaemon& daemon) {
+  const auto reply = nlohmann::json::parse(Tool(daemon, "comms -o json"));
+  EXPECT_EQ(reply.at("comms").size(), 1u);
+  return reply.at("comms").at(0);
+}
+
+uint64_t Count(const nlohmann::json& counts, const std::string& key) {
+  return counts.is_object() ? counts.value(key, uint64_t{0}) : 0;
+}
+
+// Asks again while the job goes on, until `wanted` holds of its communicator.
+template <typename Wanted>
+bool Await(const SpawnedDaemon& daemon, Wanted wanted) {
+  const int64_t deadline_ns = MonotonicNanos() + kPatienceMs * 1'000'000;
+  while (MonotonicNanos() < deadline_ns) {
+    if (wanted(OnlyComm(daemon))) return true;
+  }
+  ADD_FAILURE() << "it never came to that: " << OnlyComm(daemon).dump(1);
+  return false;
+}
+
+// Three ranks that sum, all elements nonzero: sparsity 0, but for the first.
+TEST(SteeringTest, AlgorithmCodecAndThresholdsChangeUnderARunningJob) {
+  const auto daemon = StartServing();
+  FaultJob job(*daemon, 3, KeepSumming);
+  ASSERT_TRUE(job.processes().AwaitReport(0, "summing;", kPatienceMs));
+  EXPECT_EQ(OnlyComm(*daemon).at("running_algorithm"), "local");
+  EXPECT_EQ(OnlyComm(*daemon).at("counters").at("wire_bytes"), 0u);
+
+  Tool(*daemon, "algo set ring --codec coo");
+  // Full of nonzeros: compressed once to measure, found no smaller, then known to be below.
+  ASSERT_TRUE(Await(*daemon, [](const nlohmann::json& comm) {
+    const nlohmann::json& decisions = comm.at("counters").at("decisions");
+    return comm.at("running_algorithm") == "ring" &&
+           Count(decisions, "reduce_scatter/no-gain") + Count(decisions, "reduce_scatter/first") >
+               0 &&
+           Count(decisions, "reduce_scatter/known-below") > 0;
+  }));
+  EXPECT_EQ(Count(OnlyComm(*daemon).at("counters").at("decisions"), "reduce_scatter/known-above"),
+            0u);
+
+  Tool(*daemon, "algo set ring --codec dense");
+  ASSERT_TRUE(Await(*daemon, [](const nlohmann::json& comm) {
+    return Count(comm.at("counters").at("decisions"), "all_gather/codec-dense") > 0;
+  }));
+
+  Tool(*daemon, "algo set local");
+  ASSERT_TRUE(Await(
+      *daemon, [](const nlohmann::json& comm) { return comm.at("running_algorithm") == "local"; }));
+  job.Stop();
+  EXPECT_TRUE(AllSucceeded(job.processes().Wait(kPatienceMs)));
+}
+
+TEST(SteeringTest, AbortEndsAJobWithTheOperatorsWords) {
+  const auto daemon = StartServing();
+  FaultJob job(*daemon, 2, [](RankContext& context) {
+    std::vector<float> values(1000, 1.0f);
+    for (;;) {
+      const spcclResult_t result = AllReduce(context, values, &values);
+      if (result == spcclSuccess) {
+        context.report("up;");
+        continue;
+      }
+      ReportResult(context, result);
+      return 0;
+    }
+  });
+  ASSERT_TRUE(job.processes().AwaitReport(0, "up;", kPatienceMs));
+  const std::string id = OnlyComm(*daemon).at("id").dump();
+  Tool(*daemon, "abort " + id + " --reason 'maintenance at noon'");
+  for (const ProcessEnd& end : job.processes().Wait(kPatienceMs)) {
+    const Told told = ParseResult(end.output);
+    EXPECT_EQ(told.result, spcclRemoteError);
+    EXPECT_NE(told.text.find("maintenance at noon"), std::string::npos) << told.text;
+  }
+}
+
+}  // namespace
+}  // namespace spccl::testing
