@@ -43,6 +43,8 @@ RESTRICTED = [
      CUDA_PLACES),
     ("protobuf or gRPC", re.compile(r"^(google/protobuf|grpc)|\.pb\.h$"),
      ["proto/spccl/", "daemon/", "ctl/", "bench/", "tests/"]),
+    ("UCX", re.compile(r"^(ucp|uct|ucs|ucm)/"),
+     ["collective/transport/ucx/", "tests/collective/transport/ucx/"]),
 ]
 # Headers with which one does I/O or waits; plan, policy and kernels are free of both.
 IO = re.compile(
@@ -170,6 +172,7 @@ class PlantedTest(unittest.TestCase):
             ("daemon/a.cc", "#include <cuda_runtime.h>"),
             ("kernels/simt/a.cuh", "#include <cub/cub.cuh>"),
             ("client/a.cc", "#include <nccl.h>"),
+            ("daemon/a.cc", '#include "ucp/api/ucp.h"'),
             ("tests/daemon/a_test.cc", "#include <cuda.h>"),
         ]:
             with self.subTest(path=path, line=line):
@@ -200,6 +203,7 @@ class PlantedTest(unittest.TestCase):
             ("tests/daemon/a_test.cc", '#include "client/comm.h"'),
             ("kernels/launch/a.cu", "#include <cuda_runtime.h>"),
             ("collective/transport/nccl/a.cc", "#include <nccl.h>"),
+            ("collective/transport/ucx/a.cc", '#include "ucp/api/ucp.h"'),
             ("daemon/a.cc", '// #include "client/comm.h"'),
         ]:
             with self.subTest(path=path, line=line):

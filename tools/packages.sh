@@ -18,6 +18,7 @@ libgrpc++-dev
 libhwloc-dev
 libprotobuf-dev
 libtomlplusplus-dev
+libucx-dev
 ninja-build
 nlohmann-json3-dev
 pkg-config|pkgconf

@@ -1,0 +1,198 @@
+#include "collective/transport/ucx/link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+
+namespace spccl::transport::ucx {
+LinkCounters Link::counters() const {
+  LinkCounters counters;
+  // Relaxed: each is a figure by itself.
+  counters.frames_sent = frames_sent_.load(std::memory_order_relaxed);
+  counters.bytes_sent = bytes_sent_.load(std::memory_order_relaxed);
+  counters.frames_received = frames_received_.load(std::memory_order_relaxed);
+  counters.bytes_received = bytes_received_.load(std::memory_order_relaxed);
+  counters.round_trip_ns = round_trip_ns_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  counters.frames_waiting = waiting_frames_;
+  return counters;
+}
+
+std::string Link::DescribeRoute() const {
+  return options_.workers[0]->DescribeRoute(*endpoints_[0]);
+}
+
+absl::Status Link::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Link::SendHello() {
+  // Over every connection, so that none has to be set up in the middle of an operation.
+  for (size_t stream = 0; stream < endpoints_.size(); ++stream) {
+    SendNow({.kind = MessageKind::kHello, .stream = static_cast<uint8_t>(stream)}, Frame());
+  }
+}
+
+void Link::OnHello(uint64_t round) {
+  SendNow({.kind = MessageKind::kAnswer, .sequence = round}, Frame());
+}
+
+void Link::OnAnswer(uint64_t round) {
+  if (up()) return;
+  if (round == 0) {
+    hello_ns_.store(MonotonicNanos(), std::memory_order_relaxed);
+    return SendNow({.kind = MessageKind::kHello, .sequence = 1}, Frame());
+  }
+  const int64_t sent_ns = hello_ns_.load(std::memory_order_relaxed);
+  if (sent_ns == 0) return;  // an answer to what nobody asked
+  round_trip_ns_.store(MonotonicNanos() - sent_ns, std::memory_order_relaxed);
+  for (size_t stream = 0; stream < endpoints_.size(); ++stream) {
+    options_.workers[stream]->ChooseProtocol(endpoints_[stream].get());
+  }
+  // Release: whoever sees the link up may use what was set up before it.
+  if (!up_.exchange(true, std::memory_order_release) && options_.on_up) options_.on_up();
+}
+
+void Link::OpenFlow(const Key128& communicator) {
+  const std::lock_guard lock(mutex_);
+  flows_.try_emplace(communicator);
+}
+
+void Link::CloseFlow(const Key128& communicator) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto flow = flows_.find(communicator);
+    if (flow == flows_.end()) return;
+    flow->second.closed_here = true;
+    EraseIfOverLocked(flow);
+    if (!status_.ok()) return;
+  }
+  SendNow({.kind = MessageKind::kClose, .communicator = communicator}, Frame());
+}
+
+// A closed flow stays while the peer may still want what waits, or keeps what we sent early.
+void Link::EraseIfOverLocked(std::map<Key128, Flow>::iterator flow) {
+  const Flow& over = flow->second;
+  if (over.closed_here && (over.closed_there || over.early.empty())) flows_.erase(flow);
+}
+
+absl::Status Link::Submit(Message message, Frame frame) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status_.ok()) return status_;
+    const auto found = flows_.find(message.communicator);
+    if (found == flows_.end() || found->second.closed_here) {
+      return absl::CancelledError("the communicator is closed");
+    }
+    Flow& flow = found->second;
+    // A peer that has closed wants no frame; frames of its own may still wait for our kOpen.
+    if (flow.closed_there && message.kind == MessageKind::kFrame) return absl::OkStatus();
+    if (!flow.closed_there && (!flow.opened.has_value() || *flow.opened < message.sequence)) {
+      Early& early = flow.early[message.sequence];
+      if (!early.waiting.empty() || !AdmitLocked(&early, EarlyCost(message))) {
+        early.waiting.push_back({std::move(message), std::move(frame)});
+        ++waiting_frames_;
+        return absl::OkStatus();
+      }
+    }
+  }
+  SendNow(std::move(message), std::move(frame));
+  return absl::OkStatus();
+}
+
+bool Link::AdmitLocked(Early* early, uint64_t cost_bytes) {
+  if (early_bytes_ + cost_bytes > kEarlyBytes) return false;
+  early_bytes_ += cost_bytes;
+  early->charged_bytes += cost_bytes;
+  return true;
+}
+
+void Link::ReleaseLocked(Early* early, Batch* batch) {
+  early_bytes_ -= std::exchange(early->charged_bytes, 0);
+  waiting_frames_ -= early->waiting.size();
+  std::move(early->waiting.begin(), early->waiting.end(), std::back_inserter(*batch));
+  early->waiting.clear();
+}
+
+// Lets go what has room now.
+void Link::AdmitWaitingLocked(Batch* batch) {
+  if (waiting_frames_ == 0) return;
+  for (auto& [communicator, flow] : flows_) {
+    for (auto& [sequence, early] : flow.early) {
+      while (!early.waiting.empty() &&
+             AdmitLocked(&early, EarlyCost(early.waiting.front().message))) {
+        batch->push_back(std::move(early.waiting.front()));
+        early.waiting.pop_front();
+        --waiting_frames_;
+      }
+    }
+  }
+}
+
+void Link::OnPeerOpened(const Key128& communicator, uint64_t sequence) {
+  Batch batch;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = flows_.find(communicator);
+    if (found == flows_.end() || !status_.ok()) return;
+    Flow& flow = found->second;
+    flow.opened = std::max(flow.opened.value_or(0), sequence);
+    const auto end = flow.early.upper_bound(*flow.opened);
+    for (auto it = flow.early.begin(); it != end; it = flow.early.erase(it)) {
+      ReleaseLocked(&it->second, &batch);
+    }
+    AdmitWaitingLocked(&batch);
+    EraseIfOverLocked(found);
+  }
+  SendBatch(std::move(batch));
+}
+
+void Link::OnPeerClosed(const Key128& communicator) {
+  Batch unwanted, batch;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = flows_.find(communicator);
+    if (found == flows_.end()) return;
+    Flow& flow = found->second;
+    flow.closed_there = true;
+    for (auto& [sequence, early] : flow.early) ReleaseLocked(&early, &unwanted);
+    flow.early.clear();
+    AdmitWaitingLocked(&batch);
+    EraseIfOverLocked(found);
+  }
+  SendBatch(std::move(batch));
+}
+
+bool Link::Fail(absl::Status reason) {
+  std::map<Key128, Flow> flows;  // their frames go back to the pool
+  const std::lock_guard lock(mutex_);
+  if (!status_.ok()) return false;
+  status_ = std::move(reason);
+  flows.swap(flows_);
+  early_bytes_ = waiting_frames_ = 0;
+  return true;
+}
+
+void Link::CloseEndpoints() {
+  for (size_t stream = 0; stream < endpoints_.size(); ++stream) {
+    options_.workers[stream]->Close(endpoints_[stream]);
+  }
+}
+
+void Link::SendBatch(Batch batch) {
+  for (Early::Waiting& one : batch) SendNow(std::move(one.message), std::move(one.frame));
+}
+
+void Link::SendNow(Message message, Frame frame) {
+  message.token = options_.present;
+  if (message.kind == MessageKind::kFrame) {
+    frames_sent_.fetch_add(1, std::memory_order_relaxed);
+    bytes_sent_.fetch_add(message.frame_bytes, std::memory_order_relaxed);
+  }
+  options_.workers[message.stream]->Send(endpoints_[message.stream], message, std::move(frame));
+}
+
+}  // namespace spccl::transport::ucx

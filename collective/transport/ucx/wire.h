@@ -1,0 +1,91 @@
+// What travels between two fabrics as the header of a UCX active message. Native byte order: every
+// platform of the project is little-endian.
+//
+// A header that came from a peer is checked by ParseMessage, for what can be checked without
+// knowing communicators; every other field is the sender's claim.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "collective/op.h"
+#include "collective/transport/transport.h"
+
+namespace spccl::transport::ucx {
+
+// A communicator's name, or a secret that a link's peer must present.
+struct Key128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  friend auto operator<=>(const Key128&, const Key128&) = default;
+};
+
+// Unguessable: from the kernel's random source.
+Key128 RandomKey();
+
+enum class MessageKind : uint8_t {
+  kHello,   // the first message on a link; sequence 0
+  kAnswer,  // to a hello
+  kOpen,    // the sender has opened operation `sequence`: everything of it may be sent
+  kFrame,
+  kClose,  // the sender has closed the communicator: it needs no frame of it any more
+};
+inline constexpr int kMessageKindCount = 5;
+
+// What both sides of an operation must agree on.
+struct OperationFacts {
+  OpDesc op;
+  uint64_t plan = 0;  // digest of the plan and the slices; the caller's choice
+  bool operator==(const OperationFacts&) const = default;
+};
+
+// "all_reduce of 100 float32, sum, plan 17", for errors.
+std::string Describe(const OperationFacts& facts);
+
+struct Message {
+  MessageKind kind = MessageKind::kHello;
+  Key128 token = {};         // of the link; the receiver gave it out
+  Key128 communicator = {};  // kOpen, kFrame, kClose
+  uint64_t sequence = 0;
+  OperationFacts facts = {};  // kOpen, kFrame
+  // kFrame:
+  Tag tag = {};
+  uint8_t stream = 0;  // the sender's worker
+  uint64_t index = 0;  // of the frame among those of its operation, link and stream, from 0 on
+  uint64_t frame_bytes = 0;
+};
+
+// What a message counts for while the receiver has not opened its operation, and the most that
+// these may come to on a link (see link.h). Both are part of the protocol.
+inline constexpr uint64_t kEarlyBytes = 4U << 20;
+constexpr uint64_t EarlyCost(const Message& message) {
+  return message.frame_bytes + 512;
+}
+
+inline constexpr unsigned kActiveMessageId = 17;  // of all messages, with UCX
+inline constexpr uint8_t kWireVersion = 1;
+inline constexpr size_t kMessageBytes = 120;
+using MessageBytes = std::array<std::byte, kMessageBytes>;
+
+MessageBytes FormatMessage(const Message& message);
+
+// nullopt if these bytes are no message of this version, or one with a field out of its range.
+std::optional<Message> ParseMessage(std::span<const std::byte> bytes);
+
+// What one side gives to the other over the control connection, as bytes.
+struct Offer {
+  Key128 token;                        // what the other side must present with each message
+  std::vector<std::string> addresses;  // of the workers; what UCX connects to
+};
+std::string FormatOffer(const Offer& offer);
+// Detects damage, not malice: UCX trusts an address, so offers come only from a proven peer.
+absl::StatusOr<Offer> ParseOffer(std::string_view bytes);
+
+}  // namespace spccl::transport::ucx

@@ -1,0 +1,104 @@
+#include "collective/transport/ucx/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace spccl::transport::ucx {
+namespace {
+
+Message AMessage() {
+  return {.kind = MessageKind::kFrame,
+          .token = {1, 2},
+          .communicator = {3, 4},
+          .sequence = 5,
+          .facts = {.op = {OpKind::kBroadcast, DType::kFloat16, RedOp::kMax, 6, 7}, .plan = 8},
+          .tag = {.from = 9, .to = 10, .lane = 11, .chunk = 12, .phase = Phase::kAllGather},
+          .stream = 13,
+          .index = 14,
+          .frame_bytes = 15};
+}
+
+TEST(WireTest, AMessageComesBackAsItWas) {
+  const Message sent = AMessage();
+  const auto got = ParseMessage(FormatMessage(sent));
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->kind, sent.kind);
+  EXPECT_EQ(got->token, sent.token);
+  EXPECT_EQ(got->communicator, sent.communicator);
+  EXPECT_EQ(got->sequence, 5);
+  EXPECT_EQ(got->facts, sent.facts);
+  EXPECT_EQ(got->tag.from, 9);
+  EXPECT_EQ(got->tag.to, 10);
+  EXPECT_EQ(got->tag.lane, 11);
+  EXPECT_EQ(got->tag.chunk, 12);
+  EXPECT_EQ(got->tag.phase, Phase::kAllGather);
+  EXPECT_EQ(got->stream, 13);
+  EXPECT_EQ(got->index, 14);
+  EXPECT_EQ(got->frame_bytes, 15);
+}
+
+TEST(WireTest, WhatIsNoMessageIsRefused) {
+  const MessageBytes good = FormatMessage(AMessage());
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(ParseMessage(std::span(good).first(size)).has_value()) << size;
+  }
+  std::vector<std::byte> longer(good.begin(), good.end());
+  longer.emplace_back();
+  EXPECT_FALSE(ParseMessage(longer).has_value());
+  // Magic, version, kind, phase, op, dtype, redop, reserved.
+  for (size_t at : {0, 1, 2, 3, 4, 5, 7, 48, 49, 50, 51, 92, 112}) {
+    MessageBytes bad = good;
+    bad[at] = std::byte{0xEE};
+    EXPECT_FALSE(ParseMessage(bad).has_value()) << "byte " << at;
+  }
+  Message large = AMessage();
+  large.frame_bytes = FramePool::kLargestFrame + 1;
+  EXPECT_FALSE(ParseMessage(FormatMessage(large)).has_value());
+}
+
+TEST(WireTest, RandomBytesAreParsedOrRefused) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const MessageBytes good = FormatMessage(AMessage());
+  for (int round = 0; round < 100'000; ++round) {
+    MessageBytes bytes = good;
+    for (int change = 0; change < 3; ++change) bytes[random() % 120] = std::byte(random());
+    const auto message = ParseMessage(bytes);
+    if (!message.has_value()) continue;
+    EXPECT_LE(message->frame_bytes, FramePool::kLargestFrame);
+    // What was taken says all there was.
+    EXPECT_EQ(FormatMessage(*message), bytes);
+  }
+}
+
+TEST(WireTest, AnOfferComesBackAndDamageIsFound) {
+  const Offer offer{{1, 2}, {"here", std::string("th\0ere", 6)}};
+  const std::string bytes = FormatOffer(offer);
+  const auto got = ParseOffer(bytes);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->token, offer.token);
+  EXPECT_EQ(got->addresses, offer.addresses);
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string bad = bytes;
+    bad[at] ^= 0x10;
+    EXPECT_FALSE(ParseOffer(bad).ok()) << at;
+    EXPECT_FALSE(ParseOffer(bytes.substr(0, at)).ok()) << at;
+  }
+  EXPECT_FALSE(ParseOffer(FormatOffer({{1, 2}, {}})).ok());
+}
+
+TEST(WireTest, KeysDiffer) {
+  EXPECT_NE(RandomKey(), RandomKey());
+}
+
+TEST(WireTest, FactsAreSaidInWords) {
+  EXPECT_EQ(Describe({.op = {.count = 5}, .plan = 255}), "all_reduce of 5 float32, sum, plan ff");
+  EXPECT_EQ(Describe({.op = {OpKind::kBroadcast, DType::kFloat32, RedOp::kSum, 3, 5}}),
+            "broadcast of 5 float32, root 3, plan 0");
+}
+
+}  // namespace
+}  // namespace spccl::transport::ucx
