@@ -70,7 +70,7 @@ class Fabric final : private WorkerHandler {
  public:
   static absl::StatusOr<std::unique_ptr<Fabric>> Create(FabricOptions options);
   // Sends what was taken, for at most half a second a worker; ends all links.
-  ~Fabric();
+  ~Fabric() override;
 
   // For one peer. Valid until Connect or Withdraw.
   Offer MakeOffer();

@@ -79,7 +79,7 @@ void Link::EraseIfOverLocked(std::map<Key128, Flow>::iterator flow) {
   if (over.closed_here && (over.closed_there || over.early.empty())) flows_.erase(flow);
 }
 
-absl::Status Link::Submit(Message message, Frame frame) {
+absl::Status Link::Submit(const Message& message, Frame frame) {
   {
     const std::lock_guard lock(mutex_);
     if (!status_.ok()) return status_;
@@ -93,13 +93,13 @@ absl::Status Link::Submit(Message message, Frame frame) {
     if (!flow.closed_there && (!flow.opened.has_value() || *flow.opened < message.sequence)) {
       Early& early = flow.early[message.sequence];
       if (!early.waiting.empty() || !AdmitLocked(&early, EarlyCost(message))) {
-        early.waiting.push_back({std::move(message), std::move(frame)});
+        early.waiting.push_back({message, std::move(frame)});
         ++waiting_frames_;
         return absl::OkStatus();
       }
     }
   }
-  SendNow(std::move(message), std::move(frame));
+  SendNow(message, std::move(frame));
   return absl::OkStatus();
 }
 
@@ -183,16 +183,17 @@ void Link::CloseEndpoints() {
 }
 
 void Link::SendBatch(Batch batch) {
-  for (Early::Waiting& one : batch) SendNow(std::move(one.message), std::move(one.frame));
+  for (Early::Waiting& one : batch) SendNow(one.message, std::move(one.frame));
 }
 
-void Link::SendNow(Message message, Frame frame) {
-  message.token = options_.present;
+void Link::SendNow(const Message& message, Frame frame) {
+  Message proven = message;
+  proven.token = options_.present;
   if (message.kind == MessageKind::kFrame) {
     frames_sent_.fetch_add(1, std::memory_order_relaxed);
     bytes_sent_.fetch_add(message.frame_bytes, std::memory_order_relaxed);
   }
-  options_.workers[message.stream]->Send(endpoints_[message.stream], message, std::move(frame));
+  options_.workers[message.stream]->Send(endpoints_[message.stream], proven, std::move(frame));
 }
 
 }  // namespace spccl::transport::ucx

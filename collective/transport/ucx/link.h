@@ -84,7 +84,7 @@ class Link {
   void OpenFlow(const Key128& communicator);
   void CloseFlow(const Key128& communicator);
   // Takes a kOpen or kFrame.
-  absl::Status Submit(Message message, Frame frame);
+  absl::Status Submit(const Message& message, Frame frame);
   void OnPeerOpened(const Key128& communicator, uint64_t sequence);
   void OnPeerClosed(const Key128& communicator);
   // The first failure's reason counts; false if there was one already.
@@ -97,7 +97,7 @@ class Link {
   bool AdmitLocked(Early* early, uint64_t cost_bytes);
   void EraseIfOverLocked(std::map<Key128, Flow>::iterator flow);
   void SendBatch(Batch batch);
-  void SendNow(Message message, Frame frame);
+  void SendNow(const Message& message, Frame frame);
 
   const Options options_;
   std::vector<std::shared_ptr<Endpoint>> endpoints_;  // by worker; set before anyone else knows us

@@ -128,7 +128,7 @@ TEST_P(ProcessesTest, EachFrameOnceInOrderWithItsBytes) {
       }
     }
     const auto arrived = sink.AwaitFrames(kFrames * processes);
-    if (arrived.size() != static_cast<size_t>(kFrames * processes)) return 3;
+    if (arrived.size() != size_t{kFrames} * static_cast<size_t>(processes)) return 3;
     std::map<std::pair<uint32_t, uint64_t>, int> last;
     for (const auto& [tag, frame] : arrived) {
       const int number = static_cast<int>(tag.chunk);
