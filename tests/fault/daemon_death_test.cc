@@ -22,7 +22,9 @@ TEST(DaemonDeathTest, EveryWaitingClientGetsAnErrorWithinASecond) {
   FaultJob job(*daemon, 4, [](RankContext& context) {
     std::vector<float> send(1000, 1.0f), recv(1000);
     spcclStream_t stream = nullptr;
+    spcclUniqueId id;
     if (spcclStreamCreate(&stream) != spcclSuccess) return 1;
+    if (spcclGetUniqueId(&id) != spcclSuccess) return 1;
     context.report("waiting;");
     switch (context.rank) {
       case 0:
@@ -34,9 +36,7 @@ TEST(DaemonDeathTest, EveryWaitingClientGetsAnErrorWithinASecond) {
         ReportResult(context, spcclStreamSynchronize(stream));
         break;
       case 2: {
-        spcclUniqueId id;
         spcclComm_t other;
-        if (spcclGetUniqueId(&id) != spcclSuccess) return 1;
         ReportResult(context, spcclCommInitRank(&other, 2, id, 0));
         break;
       }

@@ -39,12 +39,6 @@ void FaultJob::Unmap::operator()(Shared* shared) const {
 std::unique_ptr<SpawnedDaemon> StartServing(std::vector<std::string> flags) {
   absl::StatusOr<std::unique_ptr<SpawnedDaemon>> daemon = SpawnedDaemon::Start(std::move(flags));
   SPCCL_CHECK(daemon.ok());
-  // The session socket is there first; the log says when all is.
-  const int64_t deadline_ns = MonotonicNanos() + kPatienceMs * 1'000'000;
-  while ((*daemon)->ReadLog().find("main: serving") == std::string::npos) {
-    SPCCL_CHECK(MonotonicNanos() < deadline_ns);
-    ::poll(nullptr, 0, 2);
-  }
   return *std::move(daemon);
 }
 

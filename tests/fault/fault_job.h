@@ -19,7 +19,7 @@ namespace spccl::testing {
 
 inline constexpr int64_t kToldWithinNs = 1'000'000'000;  // what the product promises
 
-// A daemon that has all its threads and descriptors: both its sockets are served.
+// A daemon that serves; ends the test program if it does not start.
 std::unique_ptr<SpawnedDaemon> StartServing(std::vector<std::string> flags = {});
 
 // What a rank process has: its communicator, made, and the way to report.

@@ -36,7 +36,7 @@ class DaemonEnv {
 // The spccld that was built beside the tests, as a child process, with the log in log_path().
 class SpawnedDaemon {
  public:
-  // Blocks until it takes sessions.
+  // Blocks until it serves both its sockets, which it logs at level info as text.
   static absl::StatusOr<std::unique_ptr<SpawnedDaemon>> Start(std::vector<std::string> flags = {});
   ~SpawnedDaemon();  // kills it if it still runs
   SpawnedDaemon(const SpawnedDaemon&) = delete;
