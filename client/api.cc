@@ -179,7 +179,8 @@ std::string LastErrorText(spcclComm_t handle) {
 }  // namespace
 }  // namespace spccl::client
 
-using namespace spccl::client;
+// C functions can be in no namespace, and these speak of nothing but the library's parts.
+using namespace spccl::client;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
 

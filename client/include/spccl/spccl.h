@@ -30,7 +30,7 @@
  *   - SPCCL_INIT_TIMEOUT_MS: how long spcclCommInitRank waits for the other ranks, default: as the
  *     daemon is configured.
  *   - SPCCL_ALGO: "auto", "local" or "ring", the algorithm of communicators made from now on.
- *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column" or "coo", the format of their sparse sends.
+ *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column" or "coo", their sparse sends' format.
  *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory through the library's buffers even where the
  *     daemon could reach it.
  */
