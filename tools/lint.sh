@@ -5,13 +5,13 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 usage() {
   cat <<'USAGE'
-Usage: tools/lint.sh [--fix] [--test-budget SECONDS] format|tidy...
+Usage: tools/lint.sh [--fix] [--budget SECONDS] format|tidy...
 
   format    clang-format 14 over every C and C++ file; --fix rewrites the files instead
   tidy      clang-tidy with .clang-tidy over every .cc file of the dev build. What was clean is
             remembered in the user's cache folder, so that a second run checks only what changed.
-            With --test-budget, files under tests/ are begun only for so many seconds; the rest
-            wait for the next run.
+            With --budget, files are begun only for so many seconds, those under tests/ last; the
+            rest wait for the next run.
   -h, --help
 USAGE
 }
@@ -38,6 +38,7 @@ check_tidy() {
   tidy="$(command -v clang-tidy-19 || command -v clang-tidy-18 || command -v clang-tidy-16)" ||
     die "clang-tidy is missing: tools/packages.sh lint"
   [ -f build/dev/compile_commands.json ] || cmake --preset dev
+  cmake --build --preset dev --target spccl_control_proto  # the headers that are generated
   python3 tools/tidy.py --clang-tidy "$tidy" --build build/dev --jobs "$(nproc)" \
     --cache "${XDG_CACHE_HOME:-$HOME/.cache}/spccl-tidy" "${budget[@]}"
 }
@@ -49,9 +50,9 @@ while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage && exit 0 ;;
     --fix) fix=yes ;;
-    --test-budget)
-      [[ "${2:-}" =~ ^[0-9]+$ ]] || die "--test-budget takes seconds, not '${2:-}'"
-      budget=(--test-budget "$2")
+    --budget)
+      [[ "${2:-}" =~ ^[0-9]+$ ]] || die "--budget takes seconds, not '${2:-}'"
+      budget=(--budget "$2")
       shift
       ;;
     format | tidy) checks+=("$1") ;;

@@ -4,8 +4,8 @@
 A file is checked again when it, a header that it includes, its compile command, the checks or
 clang-tidy itself have changed. tools/lint.sh calls this.
 
-Files outside tests/ go first and are always checked. With --test-budget, test files are begun only
-for so many seconds after the start; those left over are named, and wait for the next run.
+Files outside tests/ go first. With --budget, files are begun only for so many seconds after the
+start; those left over are named, and wait for the next run.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def is_test(entry):
 
 def check(tidy, build, entry, last_start):
     start = time.monotonic()
-    if is_test(entry) and start > last_start:
+    if start > last_start:
         return None, "", "", 0
     result = subprocess.run([tidy, "--quiet", "-p", str(build), entry["file"]], capture_output=True,
                             text=True, check=False)
@@ -84,9 +84,9 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--test-budget", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
     options = parser.parse_args()
-    last_start = time.monotonic() + options.test_budget
+    last_start = time.monotonic() + options.budget
     build = options.build.resolve()
     options.cache.mkdir(parents=True, exist_ok=True)
     for old in options.cache.iterdir():
@@ -125,7 +125,7 @@ def main():
                 failed.append(name)
                 print(out or err, flush=True)
     if left:
-        print(f"no time left for {len(left)} test files: {' '.join(sorted(left))}")
+        print(f"no time left for {len(left)} files: {' '.join(sorted(left))}")
     print(f"clang-tidy: {len(listed)} files, {len(listed) - len(todo)} known to be clean, "
           f"{len(left)} left, {len(failed)} failed: {' '.join(sorted(failed))}")
     sys.exit(bool(failed))

@@ -99,7 +99,8 @@ Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
   uint64_t nnz = elements;
   switch (format) {
     case Format::kDense:
-      std::memcpy(to + sizeof(FrameHeader), from, elements * SizeOf(dtype));
+      // No elements may come with no memory, which memcpy does not take.
+      if (elements != 0) std::memcpy(to + sizeof(FrameHeader), from, elements * SizeOf(dtype));
       break;
     case Format::kPici:
     case Format::kPiciColumn:

@@ -103,8 +103,7 @@ std::string_view TextOf(const char (&array)[N]) {
 // Copies text into a fixed character array, cut if need be, always NUL-terminated.
 template <size_t N>
 void SetText(char (&array)[N], std::string_view text) {
-  const size_t length = text.size() < N - 1 ? text.size() : N - 1;
-  std::memcpy(array, text.data(), length);
+  const size_t length = text.copy(array, N - 1);
   std::memset(array + length, 0, N - length);
 }
 
