@@ -123,17 +123,24 @@ absl::Status ControlService::TellEvents(grpc::ServerContext* context,
     // The core answers in order: once it has answered this, the events that it keeps have come.
     SPCCL_RETURN_IF_ERROR(core_->GetSnapshot().status());
   }
+  const auto write = [&](const EventQueue::Entry& entry) {
+    v1::StreamEventsResponse response;
+    response.set_boot_id(BootIdText(boot_id));
+    response.set_lost(entry.lost);
+    *response.mutable_event() = ToProto(entry.event);
+    return writer->Write(response);
+  };
   EventQueue::Entry entry;
   while (WaitUntil(*context, 0)) {
     if (!queue.Pop(request.follow() ? kLookForCancelNs : 0, &entry)) {
       if (!request.follow()) return absl::OkStatus();
       continue;
     }
-    v1::StreamEventsResponse response;
-    response.set_boot_id(BootIdText(boot_id));
-    response.set_lost(entry.lost);
-    *response.mutable_event() = ToProto(entry.event);
-    if (!writer->Write(response)) break;
+    if (!write(entry)) break;
+  }
+  // A daemon that stops tells its last events too. Where the caller has gone, the first write
+  // fails.
+  while (queue.Pop(0, &entry) && write(entry)) {
   }
   return absl::CancelledError("the stream has ended");
 }

@@ -135,13 +135,14 @@ TEST_F(DoctorTest, AFailedCheckIsExitCodeThree) {
   EXPECT_THAT(text.out, HasSubstr("do:  start spccld"));
   const ToolRun json = RunArgs({"doctor", "-o", "json", "--runtime-dir", folder_ + "/none"});
   EXPECT_EQ(json.code, kUnhealthy);
-  EXPECT_EQ(json.json()["schema"], "spccl.v1");
-  EXPECT_EQ(json.json()["healthy"], false);
-  for (const auto& check : json.json()["checks"]) {
+  const nlohmann::json found = json.json();
+  EXPECT_EQ(found.at("schema"), "spccl.v1");
+  EXPECT_EQ(found.at("healthy"), false);
+  for (const auto& check : found.at("checks")) {
     for (const char* member : {"name", "verdict", "found", "why"}) {
-      EXPECT_FALSE(check[member].get<std::string>().empty()) << check;
+      EXPECT_FALSE(check.at(member).get<std::string>().empty()) << check;
     }
-    EXPECT_EQ(check["verdict"] == "ok", check["remedy"] == "") << check;
+    EXPECT_EQ(check.at("verdict") == "ok", check.at("remedy") == "") << check;
   }
 }
 
