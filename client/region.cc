@@ -50,6 +50,12 @@ absl::StatusOr<std::shared_ptr<Region>> Region::Allocate(size_t size_bytes) {
   if (__builtin_add_overflow(size_bytes, page - 1, &rounded) || rounded > PTRDIFF_MAX) {
     return absl::ResourceExhaustedError(absl::StrCat(size_bytes, " bytes are more than can be"));
   }
+  // Its pages are made present at once: what cannot fit must not push out all else before it fails.
+  const size_t physical = page * static_cast<size_t>(::sysconf(_SC_PHYS_PAGES));
+  if (rounded > physical) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(size_bytes, " bytes are more than this machine's memory, ", physical));
+  }
   rounded -= rounded % page;
   SPCCL_ASSIGN_OR_RETURN(UniqueFd memfd, CreateSealedMemfd("spccl-memory", rounded));
   SPCCL_ASSIGN_OR_RETURN(SharedMapping mapping, SharedMapping::Create(memfd.get(), rounded));

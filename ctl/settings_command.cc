@@ -33,10 +33,16 @@ struct ScopeOptions {
 };
 
 void AddScopeOptions(CLI::App* command, ScopeOptions* scope) {
-  CLI::Option* job =
-      command->add_option("--job", scope->job, "Of this job. Default: of all.")->type_name("JOB");
+  // An empty value, of a shell's unset variable say, must not mean all jobs.
+  const auto not_empty = [](const std::string& value) {
+    return value.empty() ? std::string("the value is empty") : "";
+  };
+  CLI::Option* job = command->add_option("--job", scope->job, "Of this job. Default: of all.")
+                         ->type_name("JOB")
+                         ->check(not_empty);
   command->add_option("--comm", scope->comm, "Of this communicator.")
       ->type_name("COMM")
+      ->check(not_empty)
       ->excludes(job);
 }
 

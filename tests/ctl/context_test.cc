@@ -176,6 +176,14 @@ TEST_F(ContextTest, EventsAreFollowedUntilTheDaemonGoes) {
   EXPECT_THAT(run.out, HasSubstr("live"));
 }
 
+TEST_F(ContextTest, AnEmptyScopeIsNotTheGlobalOne) {
+  for (const char* scope : {"--job", "--comm"}) {
+    EXPECT_EQ(Tool({"threshold", "set", scope, "", "--intra", "0.1"}).code, kWrongUse);
+    EXPECT_EQ(Tool({"threshold", "reset", scope, ""}).code, kWrongUse);
+    EXPECT_EQ(Tool({"algo", "set", "ring", scope, ""}).code, kWrongUse);
+  }
+}
+
 TEST_F(ContextTest, DrainAndAbort) {
   EXPECT_EQ(Tool({"drain"}).out, "draining\n");
   EXPECT_THAT(Tool({"status"}).out, HasSubstr("draining"));

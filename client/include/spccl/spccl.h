@@ -240,7 +240,8 @@ SPCCL_API spcclResult_t spcclReduceScatter(const void* sendbuff, void* recvbuff,
                                            spcclComm_t comm, spcclStream_t stream);
 
 /* Combines all ranks' sendbuff (count elements); every recvbuff (count elements) gets the whole
- * result. All ranks get the same bits. In place: sendbuff == recvbuff. */
+ * result: equal values on all ranks; a zero's sign may differ between them where it travelled in a
+ * sparse frame (SPCCL_ALGO=ring), which holds no zeros. In place: sendbuff == recvbuff. */
 SPCCL_API spcclResult_t spcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                        spcclDataType_t datatype, spcclRedOp_t op, spcclComm_t comm,
                                        spcclStream_t stream);
