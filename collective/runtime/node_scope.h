@@ -1,0 +1,80 @@
+// Builds the tasks of a communicator that spans nodes, on one of its nodes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "collective/op.h"
+#include "collective/policy/settings.h"
+#include "collective/runtime/rank_buffers.h"
+#include "collective/runtime/task.h"
+#include "collective/transport/transport.h"
+
+namespace spccl::policy {
+struct Tuning;
+}  // namespace spccl::policy
+
+namespace spccl::runtime {
+
+struct PreparedPlan;
+
+// Opens an operation's transport to the ranks of other nodes, and tells them so: on all nodes with
+// the same `plan_digest` (OperationFacts::plan) unless they disagree, which is then an error. No
+// frame of the operation is larger than `largest_frame_bytes`. Called once, from within MakeTask.
+using OpenTransport = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
+    uint64_t plan_digest, uint64_t largest_frame_bytes)>;
+
+struct PlannedTask {
+  std::unique_ptr<Task> task;
+  policy::Algorithm algorithm = policy::Algorithm::kAuto;  // the one that was chosen
+};
+
+// A communicator as one of its nodes sees it; one a communicator. Keeps the plans that its
+// operations used, each checked once. Thread-compatible: the core thread's.
+class NodeScope {
+ public:
+  // The node of every rank, by global rank, and which of them is here; the numbers are any that all
+  // nodes agree on. InvalidArgument if no rank is here, or more than a communicator may have.
+  static absl::StatusOr<std::unique_ptr<NodeScope>> Create(std::vector<uint32_t> node_of_rank,
+                                                           uint32_t here);
+  ~NodeScope();
+
+  uint32_t ranks() const { return static_cast<uint32_t>(node_of_rank_.size()); }
+  // Global numbers of the ranks of this node, ascending.
+  std::span<const uint32_t> local_ranks() const { return local_ranks_; }
+
+  // A task for this node's part of `op`; like runtime::MakeTask otherwise. `local` are the buffers
+  // of local_ranks(), in that order. `tuning` must be the same on all nodes for this operation;
+  // codec and thresholds of `settings` are this node's own (its algorithm is not looked at: it goes
+  // into the tuning where that is made). Culprits in results are global ranks.
+  //
+  // An operation without elements runs too, so that ranks that disagree learn it. The task's end is
+  // told from within RunOne or Cancel, never by a transport's thread; it may be idle for long,
+  // while it waits for frames.
+  absl::StatusOr<PlannedTask> MakeTask(const OpDesc& op, std::span<const RankBuffers> local,
+                                       const policy::Settings& settings,
+                                       const policy::Tuning& tuning, const OpenTransport& open,
+                                       DoneFn done);
+
+ private:
+  using PlanKey = std::tuple<OpKind, uint32_t, policy::Algorithm>;  // with the root
+
+  NodeScope(std::vector<uint32_t> node_of_rank, uint32_t here);
+  absl::StatusOr<std::shared_ptr<const PreparedPlan>> PlanFor(const OpDesc& op,
+                                                              policy::Algorithm algorithm);
+
+  const std::vector<uint32_t> node_of_rank_;
+  const uint32_t here_;
+  std::vector<uint32_t> local_ranks_;
+  uint64_t topology_digest_ = 0;
+  std::map<PlanKey, std::shared_ptr<const PreparedPlan>> plans_;
+};
+
+}  // namespace spccl::runtime
