@@ -9,7 +9,14 @@
 
 namespace spccl {
 
-enum class OpKind : uint8_t { kAllGather = 0, kReduceScatter = 1, kAllReduce = 2, kBroadcast = 3 };
+enum class OpKind : uint8_t {
+  kAllGather = 0,
+  kReduceScatter = 1,
+  kAllReduce = 2,
+  kBroadcast = 3,
+  kScatter = 4,
+};
+// Codes below this may be submitted. Scatter has plans, but no task runs it yet.
 inline constexpr int kOpKindCount = 4;
 
 constexpr bool IsValidOpKind(uint32_t code) {
@@ -17,8 +24,8 @@ constexpr bool IsValidOpKind(uint32_t code) {
 }
 
 constexpr std::string_view NameOf(OpKind kind) {
-  constexpr std::string_view kNames[kOpKindCount] = {"all_gather", "reduce_scatter", "all_reduce",
-                                                     "broadcast"};
+  constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                         "scatter"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -27,20 +34,27 @@ constexpr bool Reduces(OpKind kind) {
 }
 
 // As in NCCL's signatures: count is the send count for all-gather (a rank's contribution), the
-// receive count for reduce-scatter (a rank's share of the result), else the whole buffer's.
+// receive count for reduce-scatter and scatter (a rank's share of the result), else the whole
+// buffer's.
 struct OpDesc {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
   RedOp redop = RedOp::kSum;  // unused where nothing is reduced
-  uint32_t root = 0;          // broadcast only
+  uint32_t root = 0;          // broadcast and scatter only
   uint64_t count = 0;
 
   bool operator==(const OpDesc&) const = default;
 };
 
-// Elements of a rank's send and receive buffer.
+// Whether only one rank, the root, has an input.
+constexpr bool HasRoot(OpKind kind) {
+  return kind == OpKind::kBroadcast || kind == OpKind::kScatter;
+}
+
+// Elements of a rank's send and receive buffer. Only the root of a broadcast or a scatter sends.
 constexpr uint64_t SendElements(const OpDesc& op, uint32_t ranks) {
-  return op.kind == OpKind::kReduceScatter ? op.count * ranks : op.count;
+  const bool shares = op.kind == OpKind::kReduceScatter || op.kind == OpKind::kScatter;
+  return shares ? op.count * ranks : op.count;
 }
 constexpr uint64_t RecvElements(const OpDesc& op, uint32_t ranks) {
   return op.kind == OpKind::kAllGather ? op.count * ranks : op.count;

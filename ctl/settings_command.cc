@@ -220,8 +220,9 @@ void AddAlgo(Tree* tree) {
   CLI::App* set =
       tree->Add(parent, "set", "Change the algorithm, while jobs run.",
                 [options](Context& context) { return SetAlgorithm(context, *options); });
-  tree->Limit(set->add_option("ALGORITHM", options->algorithm, "auto, local or ring.")->required(),
-              {"auto", "local", "ring"});
+  tree->Limit(set->add_option("ALGORITHM", options->algorithm, "auto, or one by name.")->required(),
+              {"auto", "local", "ring", "two-level-ring", "recursive-doubling", "halving-doubling",
+               "split", "direct", "tree"});
   tree->Limit(set->add_option("--codec", options->codec, "Format of sparse sends, too."),
               {"auto", "dense", "pici", "pici-column", "coo"});
   AddScopeOptions(set, &options->scope);

@@ -15,6 +15,15 @@ constexpr double kNanosPerSecond = 1e9;
 static_assert(v1::ALGORITHM_AUTO == static_cast<int>(policy::Algorithm::kAuto) + 1);
 static_assert(v1::ALGORITHM_LOCAL == static_cast<int>(policy::Algorithm::kLocal) + 1);
 static_assert(v1::ALGORITHM_RING == static_cast<int>(policy::Algorithm::kRing) + 1);
+static_assert(v1::ALGORITHM_TWO_LEVEL_RING ==
+              static_cast<int>(policy::Algorithm::kTwoLevelRing) + 1);
+static_assert(v1::ALGORITHM_RECURSIVE_DOUBLING ==
+              static_cast<int>(policy::Algorithm::kRecursiveDoubling) + 1);
+static_assert(v1::ALGORITHM_HALVING_DOUBLING ==
+              static_cast<int>(policy::Algorithm::kHalvingDoubling) + 1);
+static_assert(v1::ALGORITHM_SPLIT == static_cast<int>(policy::Algorithm::kSplit) + 1);
+static_assert(v1::ALGORITHM_DIRECT == static_cast<int>(policy::Algorithm::kDirect) + 1);
+static_assert(v1::ALGORITHM_TREE == static_cast<int>(policy::Algorithm::kTree) + 1);
 static_assert(v1::CODEC_AUTO == static_cast<int>(policy::Codec::kAuto) + 1);
 static_assert(v1::CODEC_DENSE == static_cast<int>(policy::Codec::kDense) + 1);
 static_assert(v1::CODEC_PICI == static_cast<int>(policy::Codec::kPici) + 1);

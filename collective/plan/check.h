@@ -9,15 +9,16 @@
 namespace spccl::plan {
 
 // Frames that may wait between one participant and another, per lane, before a sender must wait in
-// turn. One less than this and a ring whose participants all forward at once could not move.
-inline constexpr uint32_t kFramesPerEdge = 2;
+// turn.
+inline constexpr uint32_t kFramesPerEdge = 8;
 
 // OK if, in every order of execution (steps of different participants commute, so one order stands
-// for all): each participant ends with each contribution exactly once in each chunk that it owes
-// and with nothing else; what is received is what was sent; nothing sent is left over; nobody waits
-// for ever, with `frames_per_edge` frames between any two; no input is read after the output that
-// may lie in its place was written; `contributions` says the truth. Else FailedPrecondition with
-// the participant and the step.
+// for all): each participant ends with each rank's contribution exactly once in each chunk that it
+// owes and with nothing else; nothing is combined with what it has in it already; what is received
+// is what was sent; nothing sent is left over; nobody waits for ever, with `frames_per_edge` frames
+// between any two; no input is read after the output that may lie in its place was written; only
+// final values travel in kAllGather and are stored; `contributions` says the truth; every rank is a
+// member of one participant. Else FailedPrecondition with the participant and the step.
 absl::Status Check(const Plan& plan, uint32_t frames_per_edge = kFramesPerEdge);
 
 }  // namespace spccl::plan

@@ -1,4 +1,4 @@
-// The flat ring: every participant sends to the next one only.
+// The ring: every participant sends to the next one only.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,16 @@
 
 namespace spccl::plan {
 
-// `ranks` > 0; `root` < ranks, used by broadcast only. Reduce-scatter and all-gather take
-// ranks - 1 rounds, all-reduce is the one and then the other; broadcast is a chain from the root.
+// Any operation but scatter, over `members` in their order; `root` is a rank, used by broadcast
+// only. With P participants, reduce-scatter and all-gather take P - 1 rounds, all-reduce is the one
+// and then the other; broadcast is a chain from the root.
 //
-// Chunk c of a reduction starts at rank c + 1 and is combined in ring order, its owner c last.
+// A chunk of a reduction starts at the participant behind its owner and is combined in ring order,
+// its owner last. An owner of many chunks has kRingBatch of them go round at a time.
+//
 // Source: the ring of NCCL and of SpCCL (section IV.A).
-Plan MakeRing(OpKind op, uint32_t ranks, uint32_t root = 0);
+Plan MakeRing(OpKind op, Members members, uint32_t root = 0);
+
+inline constexpr uint32_t kRingBatch = 4;
 
 }  // namespace spccl::plan

@@ -10,11 +10,25 @@
 
 namespace spccl::policy {
 
-enum class Algorithm : uint8_t { kAuto = 0, kLocal = 1, kRing = 2 };
-inline constexpr int kAlgorithmCount = 3;
+// Each names a plan (collective/plan). A plan that an operation does not have gives way to what
+// kAuto chooses.
+enum class Algorithm : uint8_t {
+  kAuto = 0,
+  kLocal = 1,         // one pass over the memory of one node's ranks
+  kRing = 2,          // over ranks, whatever their nodes
+  kTwoLevelRing = 3,  // from here on over nodes: local, between, local
+  kRecursiveDoubling = 4,
+  kHalvingDoubling = 5,
+  kSplit = 6,
+  kDirect = 7,
+  kTree = 8,
+};
+inline constexpr int kAlgorithmCount = 9;
 
 constexpr std::string_view NameOf(Algorithm algorithm) {
-  constexpr std::string_view kNames[kAlgorithmCount] = {"auto", "local", "ring"};
+  constexpr std::string_view kNames[kAlgorithmCount] = {
+      "auto",  "local",  "ring", "two-level-ring", "recursive-doubling", "halving-doubling",
+      "split", "direct", "tree"};
   return kNames[static_cast<int>(algorithm)];
 }
 

@@ -30,13 +30,14 @@ class Layout {
   }
 
   // Where the slice starts in a rank's send and receive buffer. An all-gather's send buffer holds
-  // only the rank's own chunk, a reduce-scatter's receive buffer too.
+  // only the rank's own chunk, a reduce-scatter's or a scatter's receive buffer
+  // too.
   uint64_t InputOffset(uint32_t chunk, uint64_t lane) const {
     const bool own_only = op_.kind == OpKind::kAllGather;
     return (own_only ? 0 : Chunk(chunk).first) + lane * slice_elements_;
   }
   uint64_t OutputOffset(uint32_t chunk, uint64_t lane) const {
-    const bool own_only = op_.kind == OpKind::kReduceScatter;
+    const bool own_only = op_.kind == OpKind::kReduceScatter || op_.kind == OpKind::kScatter;
     return (own_only ? 0 : Chunk(chunk).first) + lane * slice_elements_;
   }
 
@@ -45,6 +46,7 @@ class Layout {
     switch (op_.kind) {
       case OpKind::kAllGather:
       case OpKind::kReduceScatter:
+      case OpKind::kScatter:
         return {chunk * op_.count, op_.count};
       case OpKind::kAllReduce:
       case OpKind::kBroadcast:

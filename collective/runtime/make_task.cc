@@ -40,8 +40,9 @@ absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks,
 }  // namespace
 
 policy::Algorithm Resolve(const policy::Settings& settings) {
-  return settings.algorithm == policy::Algorithm::kAuto ? policy::Algorithm::kLocal
-                                                        : settings.algorithm;
+  // The algorithms between nodes have nothing to do between: what is left of them is local.
+  return settings.algorithm == policy::Algorithm::kRing ? policy::Algorithm::kRing
+                                                        : policy::Algorithm::kLocal;
 }
 
 absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const RankBuffers> ranks,
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const
   PlanTask::Options plan_options;
   plan_options.op = op;
   plan_options.plan = std::make_shared<const plan::Plan>(
-      plan::MakeRing(op.kind, static_cast<uint32_t>(ranks.size()), root));
+      plan::MakeRing(op.kind, plan::FlatMembers(static_cast<uint32_t>(ranks.size())), root));
   plan_options.ranks = std::move(buffers);
   plan_options.node_of_rank.assign(nodes.begin(), nodes.end());
   plan_options.settings = settings;

@@ -21,7 +21,8 @@ struct TaskOptions {
   size_t slice_bytes = 0;
 };
 
-// Which algorithm an operation runs with: `settings` where it says so, else the local plan.
+// Which algorithm an operation of one node runs with: the ring where `settings` say so, else the
+// local plan.
 policy::Algorithm Resolve(const policy::Settings& settings);
 
 // A task for `op` over ranks.size() ranks; what the arguments point to is copied. The memory behind

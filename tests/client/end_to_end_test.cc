@@ -70,6 +70,8 @@ spcclResult_t Call(const OpDesc& op, const void* send, void* recv, spcclComm_t c
       return spcclAllReduce(send, recv, op.count, dtype, redop, comm, stream);
     case OpKind::kBroadcast:
       return spcclBroadcast(send, recv, op.count, dtype, static_cast<int>(op.root), comm, stream);
+    case OpKind::kScatter:  // not among the operations that may be submitted
+      break;
   }
   return spcclInternalError;
 }

@@ -85,7 +85,7 @@ TEST(CompletionTest, BashOffersWhatTheToolTakes) {
               UnorderedElementsAre("--inter", "--intra"));
   EXPECT_THAT(Offer(script, {"threshold", "set", "--codec", ""}),
               UnorderedElementsAre("coo", "pici"));
-  EXPECT_THAT(Offer(script, {"algo", "set", "r"}), ElementsAre("ring"));
+  EXPECT_THAT(Offer(script, {"algo", "set", "ri"}), ElementsAre("ring"));
   EXPECT_THAT(Offer(script, {"status", "-o", ""}), UnorderedElementsAre("text", "json"));
   EXPECT_THAT(Offer(script, {"-o", "j"}), ElementsAre("json"));
   EXPECT_THAT(Offer(script, {"frame", "encode", "--dtype", "bf"}), ElementsAre("bfloat16"));

@@ -189,9 +189,10 @@ TEST_F(SettingsStoreTest, RefusesWhatIsNoSettingAndChangesNothing) {
 
 TEST_F(SettingsStoreTest, ParseErrorsNameTheLine) {
   EXPECT_THAT(ErrorOf("[global]\nalgorithm = \"ring\"\ncodec = \n"), StartsWith(path() + ":3:"));
-  EXPECT_EQ(
-      ErrorOf("[global]\nalgorithm = \"star\"\n"),
-      path() + ":2:13: algorithm: found the string \"star\", expected one of auto, local, ring");
+  EXPECT_EQ(ErrorOf("[global]\nalgorithm = \"star\"\n"),
+            path() +
+                ":2:13: algorithm: found the string \"star\", expected one of auto, local, ring, "
+                "two-level-ring, recursive-doubling, halving-doubling, split, direct, tree");
   EXPECT_EQ(ErrorOf("\n[job.a]\nthresholds.pici.intra = 2\n"),
             path() +
                 ":3:25: thresholds.pici.intra: found the integer 2, expected a sparsity, a "

@@ -47,6 +47,9 @@ class Runner {
   absl::Status RunFirst(const Step& step) {
     if (Receives(step.kind)) SPCCL_RETURN_IF_ERROR(CheckFrame(step));
     switch (step.kind) {
+      case StepKind::kForward:
+      case StepKind::kReduceKeep:
+        break;  // no plan that a task is made with has these
       case StepKind::kCopy:
         return Copy();
       case StepKind::kSend:

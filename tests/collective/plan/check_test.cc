@@ -22,7 +22,7 @@ void ExpectEachFound(const std::function<bool(Plan*, uint32_t rank, size_t step)
   int planted = 0;
   for (const OpKind op : kAllOps) {
     for (const uint32_t ranks : {2U, 3U, 5U}) {
-      const Plan right = MakeRing(op, ranks);
+      const Plan right = MakeRing(op, FlatMembers(ranks));
       for (uint32_t rank = 0; rank < ranks; ++rank) {
         for (size_t step = 0; step < right.steps[rank].size(); ++step) {
           Plan plan = right;
@@ -122,7 +122,7 @@ TEST(CheckTest, TwoReceivesSwapped) {
 TEST(CheckTest, AnOrderThatDeadlocks) {
   // Everybody receives before anybody sends.
   for (const OpKind op : {OpKind::kReduceScatter, OpKind::kAllReduce}) {
-    Plan plan = MakeRing(op, 4);
+    Plan plan = MakeRing(op, FlatMembers(4));
     for (std::vector<Step>& steps : plan.steps)
       std::rotate(steps.begin(), steps.begin() + 1, steps.end());
     const absl::Status status = Check(plan);
@@ -131,24 +131,24 @@ TEST(CheckTest, AnOrderThatDeadlocks) {
 }
 
 TEST(CheckTest, ARingNeedsTwoFramesAnEdge) {
-  EXPECT_TRUE(Check(MakeRing(OpKind::kAllReduce, 4), 2).ok());
-  EXPECT_THAT(std::string(Check(MakeRing(OpKind::kAllReduce, 4), 1).message()),
+  EXPECT_TRUE(Check(MakeRing(OpKind::kAllReduce, FlatMembers(4)), 2).ok());
+  EXPECT_THAT(std::string(Check(MakeRing(OpKind::kAllReduce, FlatMembers(4)), 1).message()),
               HasSubstr("waits for ever"));
 }
 
 TEST(CheckTest, AnInputReadAfterItsOutputWasWritten) {
   // One rank that copies twice: in place, the second copy would read a result.
-  Plan plan = MakeRing(OpKind::kAllReduce, 1);
+  Plan plan = MakeRing(OpKind::kAllReduce, FlatMembers(1));
   plan.steps[0].push_back(plan.steps[0][0]);
   EXPECT_THAT(std::string(Check(plan).message()), HasSubstr("overwritten"));
 }
 
 TEST(CheckTest, SaysWhereAndWhat) {
-  Plan plan = MakeRing(OpKind::kAllReduce, 3);
+  Plan plan = MakeRing(OpKind::kAllReduce, FlatMembers(3));
   plan.steps[1][0].chunk = 1;
   const std::string message(Check(plan).message());
-  EXPECT_THAT(message, HasSubstr("rank 2 step 1 (reduce-forward chunk 0)"));
-  EXPECT_THAT(message, HasSubstr("expects chunk 0 of reduce_scatter, rank 1 sent chunk 1"));
+  EXPECT_THAT(message, HasSubstr("participant 2 step 1 (reduce-forward chunk 0)"));
+  EXPECT_THAT(message, HasSubstr("expects chunk 0 of reduce_scatter, participant 1 sent chunk 1"));
 }
 
 }  // namespace

@@ -9,11 +9,11 @@ namespace {
 TEST(RingTest, IsRightFor1To64RanksAndEveryRoot) {
   for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
     for (const OpKind op : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllReduce}) {
-      const absl::Status status = Check(MakeRing(op, ranks));
+      const absl::Status status = Check(MakeRing(op, FlatMembers(ranks)));
       ASSERT_TRUE(status.ok()) << NameOf(op) << " " << ranks << " ranks: " << status;
     }
     for (uint32_t root = 0; root < ranks; ++root) {
-      const absl::Status status = Check(MakeRing(OpKind::kBroadcast, ranks, root));
+      const absl::Status status = Check(MakeRing(OpKind::kBroadcast, FlatMembers(ranks), root));
       ASSERT_TRUE(status.ok()) << "root " << root << " of " << ranks << ": " << status;
     }
   }
@@ -22,17 +22,21 @@ TEST(RingTest, IsRightFor1To64RanksAndEveryRoot) {
 TEST(RingTest, AllReduceOfThreeByHand) {
   constexpr Phase kRs = Phase::kReduceScatter;
   constexpr Phase kAg = Phase::kAllGather;
-  const Plan plan = MakeRing(OpKind::kAllReduce, 3);
+  const Plan plan = MakeRing(OpKind::kAllReduce, FlatMembers(3));
+  constexpr Operand kInput = Operand::kInput;
   const std::vector<Step> expected = {
-      {StepKind::kSend, kRs, 0, kNobody, 2, 1},        {StepKind::kReduceForward, kRs, 2, 0, 2, 1},
-      {StepKind::kReduceStore, kRs, 1, 0, kNobody, 2}, {StepKind::kSend, kAg, 1, kNobody, 2, 3},
-      {StepKind::kStoreForward, kAg, 0, 0, 2, 3},      {StepKind::kStore, kAg, 2, 0, kNobody, 3},
+      {StepKind::kSend, kInput, kRs, 0, kNobody, 2, 1},
+      {StepKind::kReduceForward, kInput, kRs, 2, 0, 2, 1},
+      {StepKind::kReduceStore, kInput, kRs, 1, 0, kNobody, 2},
+      {StepKind::kSend, Operand::kOutput, kAg, 1, kNobody, 2, 3},
+      {StepKind::kStoreForward, kInput, kAg, 0, 0, 2, 3},
+      {StepKind::kStore, kInput, kAg, 2, 0, kNobody, 3},
   };
   EXPECT_EQ(plan.steps[1], expected);
 }
 
 TEST(RingTest, SendsOnlyToTheNextAndAsOftenAsARingMust) {
-  const Plan plan = MakeRing(OpKind::kAllReduce, 8);
+  const Plan plan = MakeRing(OpKind::kAllReduce, FlatMembers(8));
   for (uint32_t rank = 0; rank < 8; ++rank) {
     int sends = 0;
     for (const Step& step : plan.steps[rank]) {

@@ -40,7 +40,8 @@ class FakeRun {
     fake_ = owned.get();
     PlanTask::Options options;
     options.op = op;
-    options.plan = std::make_shared<const plan::Plan>(plan::MakeRing(op.kind, kRanks, op.root));
+    options.plan = std::make_shared<const plan::Plan>(
+        plan::MakeRing(op.kind, plan::FlatMembers(kRanks), op.root));
     options.ranks = memory_.buffers();
     options.slice_bytes = 256;
     options.open_lanes = 3;
