@@ -19,6 +19,13 @@ option(SPCCL_WITH_UCX "Build the transport between nodes (needs UCX)" ${UCX_FOUN
 if(SPCCL_WITH_UCX AND NOT UCX_FOUND)
   message(FATAL_ERROR "SPCCL_WITH_UCX is ON, but pkg-config does not find ucx 1.13 or later: install libucx-dev")
 endif()
+# How daemons prove to each other who they are: TLS, and MUNGE where it is found.
+find_package(OpenSSL 3.0 REQUIRED)
+pkg_check_modules(MUNGE IMPORTED_TARGET munge)
+option(SPCCL_WITH_MUNGE "Let daemons prove themselves by MUNGE (needs libmunge)" ${MUNGE_FOUND})
+if(SPCCL_WITH_MUNGE AND NOT MUNGE_FOUND)
+  message(FATAL_ERROR "SPCCL_WITH_MUNGE is ON, but pkg-config does not find munge: install libmunge-dev")
+endif()
 if(SPCCL_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
 endif()

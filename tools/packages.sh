@@ -16,7 +16,9 @@ libboost1.81-dev|libboost1.83-dev|libboost-dev
 libcli11-dev
 libgrpc++-dev
 libhwloc-dev
+libmunge-dev
 libprotobuf-dev
+libssl-dev
 libtomlplusplus-dev
 libucx-dev
 ninja-build
@@ -32,6 +34,7 @@ LIST
 iproute2
 libgmock-dev
 libgtest-dev
+munge
 nftables
 procps
 python3

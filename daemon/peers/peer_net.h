@@ -84,7 +84,9 @@ class PeerNet {
   const std::string& address() const;
 
   // The peer with this boot id, one reference added; dialed at `address` if there is no connection.
-  // Never waits: what goes wrong comes by on_down. InvalidArgument: the boot id is our own or 0.
+  // Never waits: what goes wrong then comes by on_down. InvalidArgument: no address, or the boot id
+  // is our own or 0. FailedPrecondition: not a loopback address, and there is neither TLS nor
+  // MUNGE.
   absl::StatusOr<PeerId> Connect(const std::string& address, uint64_t boot_id);
   // A further reference to a peer that has not gone down; NotFound if it has.
   absl::Status AddReference(PeerId peer);
