@@ -1,6 +1,6 @@
 #include "collective/plan/check.h"
 
-#include <deque>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -55,6 +55,27 @@ struct Message {
   uint32_t chunk;
   Phase phase;
   Value value;
+};
+
+// What is on its way from one participant to another, in order.
+class Edge {
+ public:
+  bool empty() const { return first_ == messages_.size(); }
+  size_t size() const { return messages_.size() - first_; }
+  const Message& front() const { return messages_[first_]; }
+  void Push(Message message) { messages_.push_back(std::move(message)); }
+  Message Pop() {
+    Message message = std::move(messages_[first_++]);
+    if (empty()) {
+      messages_.clear();
+      first_ = 0;
+    }
+    return message;
+  }
+
+ private:
+  std::vector<Message> messages_;
+  size_t first_ = 0;
 };
 
 struct Participant {
@@ -180,7 +201,6 @@ class Checker {
                               View(NameOf(step.phase))));
   }
 
-  using Edge = std::deque<Message>;
   Edge& EdgeOf(uint32_t from, uint32_t to) { return edges_[uint64_t{from} << 32 | to]; }
 
   bool CanRun(uint32_t self) {
@@ -224,15 +244,13 @@ class Checker {
   // What the step works on: what it receives, or what it reads to send or copy it.
   absl::Status Take(uint32_t self, const Step& step, Value* value) {
     if (!Receives(step.kind)) return Read(self, step, value);
-    Edge& edge = EdgeOf(step.from, self);
-    const Message message = std::move(edge.front());
-    edge.pop_front();
+    Message message = EdgeOf(step.from, self).Pop();
     if (message.chunk != step.chunk || message.phase != step.phase) {
       return absl::FailedPreconditionError(absl::StrCat(
           "expects chunk ", step.chunk, " of ", View(NameOf(step.phase)), ", participant ",
           step.from, " sent chunk ", message.chunk, " of ", View(NameOf(message.phase))));
     }
-    *value = message.value;
+    *value = std::move(message.value);
     return absl::OkStatus();
   }
 
@@ -266,7 +284,7 @@ class Checker {
           absl::StrCat("says ", step.contributions, " contributions, has ", value.ranks()));
     }
     if (Combines(step.kind)) SPCCL_RETURN_IF_ERROR(Combine(self, step, &value));
-    if (Sends(step.kind)) EdgeOf(self, step.to).push_back({step.chunk, step.phase, value});
+    if (Sends(step.kind)) EdgeOf(self, step.to).Push({step.chunk, step.phase, value});
     if (step.kind == StepKind::kReduceKeep) participant.partial[step.chunk] = value;
     if (!Stores(step.kind)) return absl::OkStatus();
     if (!participant.output[step.chunk].empty()) {
@@ -331,6 +349,10 @@ class Checker {
 
 absl::Status Check(const Plan& plan, uint32_t frames_per_edge) {
   return Checker(plan, frames_per_edge).Run();
+}
+
+absl::Status Check(const Plan& plan) {
+  return Check(plan, std::max(kFramesPerEdge, plan.chunks));
 }
 
 }  // namespace spccl::plan

@@ -9,7 +9,7 @@
 namespace spccl::plan {
 
 // Frames that may wait between one participant and another, per lane, before a sender must wait in
-// turn.
+// turn. Enough for every plan but halving and doubling, which may have half of its chunks waiting.
 inline constexpr uint32_t kFramesPerEdge = 8;
 
 // OK if, in every order of execution (steps of different participants commute, so one order stands
@@ -19,6 +19,9 @@ inline constexpr uint32_t kFramesPerEdge = 8;
 // between any two; no input is read after the output that may lie in its place was written; only
 // final values travel in kAllGather and are stored; `contributions` says the truth; every rank is a
 // member of one participant. Else FailedPrecondition with the participant and the step.
-absl::Status Check(const Plan& plan, uint32_t frames_per_edge = kFramesPerEdge);
+absl::Status Check(const Plan& plan, uint32_t frames_per_edge);
+
+// With kFramesPerEdge, or as many as there are chunks.
+absl::Status Check(const Plan& plan);
 
 }  // namespace spccl::plan

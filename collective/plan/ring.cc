@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "collective/plan/steps.h"
 
 namespace spccl::plan {
 namespace {
@@ -35,7 +36,7 @@ class RingMaker {
     }
     size_t most = 0;
     for (const std::vector<uint32_t>& owned : owned_) most = std::max(most, owned.size());
-    for (size_t first = 0; first < most; first += kRingBatch) {
+    for (size_t first = 0; first < most; first += kChunkBatch) {
       for (uint32_t self = 0; self < participants_; ++self) Batch(self, first);
     }
     return std::move(plan_);
@@ -53,7 +54,7 @@ class RingMaker {
   std::span<const uint32_t> Chunks(uint32_t self, uint32_t distance, size_t first) const {
     const std::span<const uint32_t> owned = owned_[Back(self, distance)];
     if (first >= owned.size()) return {};
-    return owned.subspan(first, std::min<size_t>(kRingBatch, owned.size() - first));
+    return owned.subspan(first, std::min<size_t>(kChunkBatch, owned.size() - first));
   }
 
   void Add(uint32_t self, StepKind kind, Operand operand, Phase phase, uint32_t chunk,

@@ -13,11 +13,9 @@ namespace spccl::plan {
 // and then the other; broadcast is a chain from the root.
 //
 // A chunk of a reduction starts at the participant behind its owner and is combined in ring order,
-// its owner last. An owner of many chunks has kRingBatch of them go round at a time.
+// its owner last. An owner of many chunks has a few of them go round at a time.
 //
 // Source: the ring of NCCL and of SpCCL (section IV.A).
 Plan MakeRing(OpKind op, Members members, uint32_t root = 0);
-
-inline constexpr uint32_t kRingBatch = 4;
 
 }  // namespace spccl::plan

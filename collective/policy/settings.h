@@ -6,12 +6,13 @@
 #include <optional>
 #include <string_view>
 
+#include "collective/op.h"
 #include "kernels/format.h"
 
 namespace spccl::policy {
 
-// Each names a plan (collective/plan). A plan that an operation does not have gives way to what
-// kAuto chooses.
+// Each names a plan (collective/plan). An operation that the algorithm has no plan for is run with
+// what kAuto chooses.
 enum class Algorithm : uint8_t {
   kAuto = 0,
   kLocal = 1,         // one pass over the memory of one node's ranks
@@ -37,6 +38,30 @@ constexpr std::optional<Algorithm> AlgorithmFromName(std::string_view name) {
     if (NameOf(static_cast<Algorithm>(code)) == name) return static_cast<Algorithm>(code);
   }
   return std::nullopt;
+}
+
+// Whether the algorithm has a plan for the operation.
+constexpr bool HasPlan(Algorithm algorithm, OpKind op) {
+  switch (algorithm) {
+    case Algorithm::kAuto:
+      return false;
+    case Algorithm::kLocal:
+      return true;
+    case Algorithm::kRing:
+    case Algorithm::kTwoLevelRing:
+      return op != OpKind::kScatter;
+    case Algorithm::kRecursiveDoubling:
+      return op == OpKind::kAllReduce;
+    case Algorithm::kHalvingDoubling:
+      return !HasRoot(op);
+    case Algorithm::kSplit:
+      return Reduces(op);
+    case Algorithm::kDirect:
+      return op == OpKind::kAllGather;
+    case Algorithm::kTree:
+      return HasRoot(op);
+  }
+  return false;
 }
 
 // The format of sparse sends; kDense never compresses. kAuto is pici today.

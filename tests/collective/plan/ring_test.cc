@@ -1,23 +1,9 @@
 #include "collective/plan/ring.h"
 
-#include "collective/plan/check.h"
 #include "gtest/gtest.h"
 
 namespace spccl::plan {
 namespace {
-
-TEST(RingTest, IsRightFor1To64RanksAndEveryRoot) {
-  for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
-    for (const OpKind op : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllReduce}) {
-      const absl::Status status = Check(MakeRing(op, FlatMembers(ranks)));
-      ASSERT_TRUE(status.ok()) << NameOf(op) << " " << ranks << " ranks: " << status;
-    }
-    for (uint32_t root = 0; root < ranks; ++root) {
-      const absl::Status status = Check(MakeRing(OpKind::kBroadcast, FlatMembers(ranks), root));
-      ASSERT_TRUE(status.ok()) << "root " << root << " of " << ranks << ": " << status;
-    }
-  }
-}
 
 TEST(RingTest, AllReduceOfThreeByHand) {
   constexpr Phase kRs = Phase::kReduceScatter;
