@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/codec_bench_measure.h"
@@ -25,6 +27,7 @@ struct Options {
   std::string dtype = "float32";
   std::string format = "pici";
   std::string target;
+  std::string pages = "huge";
 };
 
 template <class E, int kCount>
@@ -32,6 +35,10 @@ std::vector<std::string> NamesOf() {
   std::vector<std::string> names;
   for (int code = 0; code < kCount; ++code) names.emplace_back(NameOf(static_cast<E>(code)));
   return names;
+}
+
+std::string_view NameOf(Pages pages) {
+  return pages == Pages::kHuge ? "huge" : "small";
 }
 
 double Gbps(uint64_t bytes, double seconds) {
@@ -53,12 +60,15 @@ Json CodecReport(const CodecOptions& options, const CodecResult& result) {
           {"threads", options.threads},
           {"repeats", options.repeats},
           {"seed", options.seed},
+          {"pages", NameOf(options.pages)},
+          {"huge_page_bytes", result.huge_bytes},
           {"frame_bytes", result.frame_bytes},
           {"encode_gbps", Gbps(options.bytes, result.encode_s)},
           {"decode_gbps", Gbps(options.bytes, result.decode_s)},
           {"reduce_gbps", Gbps(options.bytes, result.reduce_s)},
           {"validate_gbps", Gbps(options.bytes, result.validate_s)},
           {"memcpy_gbps", Gbps(options.bytes, result.memcpy_s)},
+          {"read_gbps", Gbps(options.bytes, result.read_s)},
           {"encode_over_memcpy", Ratio(result.memcpy_s, result.encode_s)},
           {"decode_over_memcpy", Ratio(result.memcpy_s, result.decode_s)},
           {"reduce_over_memcpy", Ratio(result.memcpy_s, result.reduce_s)}};
@@ -71,6 +81,8 @@ Json StreamReport(const StreamOptions& options, const StreamResult& result) {
           {"ranks", options.ranks},
           {"threads", options.threads},
           {"repeats", options.repeats},
+          {"pages", NameOf(options.pages)},
+          {"huge_page_bytes", result.huge_bytes},
           {"stream_us", std::round(result.best_s * 1e7) / 10},
           {"stream_us_p50", std::round(result.median_s * 1e7) / 10},
           {"moved_gbps", Gbps(moved, result.best_s)}};
@@ -87,6 +99,15 @@ void Print(const Json& report, bool json) {
   }
 }
 
+// CLI::Range lets a NaN through: it is neither below nor above.
+CLI::Validator IsNumber() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : "";
+      },
+      "NUMBER");
+}
+
 void Define(CLI::App& app, Options& options) {
   app.add_option("--bytes", options.codec.bytes, "dense bytes: a number, or with K, M, G")
       ->transform(CLI::AsSizeValue(false))
@@ -96,11 +117,16 @@ void Define(CLI::App& app, Options& options) {
   app.add_option("--format", options.format, "frame format")
       ->check(CLI::IsMember(NamesOf<Format, kFormatCount>()));
   app.add_option("--sparsity", options.codec.sparsity, "share of zeros")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(CLI::Range(0.0, 1.0))
+      ->check(IsNumber());
   app.add_option("--threads", options.codec.threads, "threads")->check(CLI::Range(1, 256));
   app.add_option("--repeats", options.codec.repeats, "repeats; the best one counts")
       ->check(CLI::Range(1, 100000));
   app.add_option("--seed", options.codec.seed, "of the random positions and values");
+  app.add_option("--pages", options.pages,
+                 "what buffers lie on: huge pages where the system gives them, as memory of "
+                 "spcclMemAlloc does, or small ones")
+      ->check(CLI::IsMember({"huge", "small"}));
   app.add_option("--target", options.target, "instruction set to force");
   app.add_flag("--stream", options.stream_mode,
                "time reading --ranks inputs and writing as many outputs instead");
@@ -130,6 +156,7 @@ int Run(Options& options) {
     options.stream.bytes = options.codec.bytes;
     options.stream.threads = options.codec.threads;
     options.stream.repeats = options.codec.repeats;
+    options.stream.pages = options.codec.pages;
     Print(StreamReport(options.stream, MeasureStream(options.stream)), options.json);
     return 0;
   }
@@ -156,6 +183,8 @@ int main(int argc, char** argv) {
   }
   options.codec.dtype = spccl::DTypeFromName(options.dtype).value();
   options.codec.format = spccl::FormatFromName(options.format).value();
+  options.codec.pages =
+      options.pages == "huge" ? spccl::bench::Pages::kHuge : spccl::bench::Pages::kSmall;
   const std::string complaint = spccl::bench::Complaint(options);
   if (!complaint.empty()) {
     std::cerr << complaint << "\nRun with --help for more information.\n";

@@ -1,21 +1,36 @@
 #include "bench/codec_bench_buffers.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <new>
+#include <string>
 
 namespace spccl::bench {
 
 namespace {
-constexpr size_t kPage = 4096;
+constexpr size_t kHugePage = size_t{2} << 20;
 }  // namespace
 
-PageBuffer::PageBuffer(size_t bytes) {
-  const size_t whole = (bytes + kPage) / kPage * kPage;
-  data_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPage, whole)));
+PageBuffer::PageBuffer(size_t bytes, Pages pages) {
+  const size_t whole = (bytes / kHugePage + 1) * kHugePage;
+  data_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, whole)));
   if (data_ == nullptr) throw std::bad_alloc();
+  (void)::madvise(data_.get(), whole, pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   std::memset(data_.get(), 1, whole);
+}
+
+uint64_t HugePageBytes() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  std::string field;
+  uint64_t kib = 0;
+  while (rollup >> field) {
+    if (field == "AnonHugePages:" && rollup >> kib) return kib << 10;
+  }
+  return 0;
 }
 
 void PageBuffer::Free::operator()(uint8_t* block) const {

@@ -12,10 +12,13 @@
 
 namespace spccl::bench {
 
-// Page-aligned memory whose every page has been touched.
+// What a buffer lies on: kHuge asks for huge pages as spcclMemAlloc does, kSmall for none.
+enum class Pages : uint8_t { kHuge, kSmall };
+
+// Aligned memory whose every page has been touched.
 class PageBuffer {
  public:
-  explicit PageBuffer(size_t bytes);
+  PageBuffer(size_t bytes, Pages pages);
   uint8_t* data() { return data_.get(); }
   const uint8_t* data() const { return data_.get(); }
 
@@ -25,6 +28,9 @@ class PageBuffer {
   };
   std::unique_ptr<uint8_t, Free> data_;
 };
+
+// How much of this process's memory lies on huge pages; 0 where the system does not tell.
+uint64_t HugePageBytes();
 
 // Runs a function on `threads` threads at once, again and again, and times it.
 class Team {

@@ -33,6 +33,7 @@ uint64_t Count(const uint8_t* dense, uint64_t elements, uint64_t magnitude) {
   uint64_t count = 0;
   uint64_t at = 0;
   for (; at + kWordElements <= elements; at += kWordElements) {
+    PrefetchAhead<kWordElements * sizeof(U)>(dense + at * sizeof(U));
     count +=
         BitCount(S::template NonzeroWord<U>(dense + at * sizeof(U), static_cast<U>(magnitude)));
   }

@@ -35,11 +35,11 @@ SPCCL_INLINE void Store(void* to, const T& value) {
   __builtin_memcpy(to, &value, sizeof(T));
 }
 
-// Asks for the kSize bytes some way behind `from`, which need not exist: the processor's own
-// prefetching stops at each page's end.
+// Asks for the kSize bytes a page behind `from`, which need not exist: the processor's own
+// prefetching stops at each page's end, and works on every page anew.
 template <size_t kSize>
 SPCCL_INLINE void PrefetchAhead(const uint8_t* from) {
-  constexpr uintptr_t kAhead = 2048;
+  constexpr uintptr_t kAhead = 4096;
   for (uintptr_t line = 0; line < kSize; line += 64) {
     __builtin_prefetch(
         reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + kAhead + line));
