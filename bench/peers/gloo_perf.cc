@@ -1,8 +1,10 @@
-// gloo-perf: what spccl-perf measures, done by gloo over its TCP transport on the loopback.
+// gloo-perf: what spccl-perf measures, done by gloo over its TCP transport, on the loopback or
+// between the network namespaces that --netns names.
 //
 // gloo has two generations of collectives. Those of the first (halving-doubling, ring-chunked, the
 // reduce-scatter) and of the second (ring, bcube, all-gather, broadcast) must not share a context:
 // they hang. A run is one operation and one algorithm, so it uses one generation only.
+#include <fcntl.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -13,8 +15,10 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,7 +26,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "bench/perf/run.h"
 #include "bench/support/rank_team.h"
 
@@ -187,11 +193,26 @@ std::string Unsupported(const Options& options) {
   return "";
 }
 
-absl::StatusOr<std::shared_ptr<gloo::Context>> Connect(const Team& team,
+// Moves this process to its rank's host.
+absl::Status EnterHost(const Team& team, const Options& options) {
+  if (options.netns.empty()) return absl::OkStatus();
+  const int host = team.rank() * static_cast<int>(options.nodes) / team.ranks() + 1;
+  const std::string path =
+      absl::StrReplaceAll("/run/netns/" + options.netns, {{"{}", std::to_string(host)}});
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() || setns(fd.get(), CLONE_NEWNET) != 0) return ErrnoStatus(errno, path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<gloo::Context>> Connect(const Team& team, const Options& options,
                                                        const std::string& folder) {
   try {
     gloo::transport::tcp::attr address;
-    address.hostname = "127.0.0.1";
+    if (options.interface.empty()) {
+      address.hostname = "127.0.0.1";
+    } else {
+      address.iface = options.interface;
+    }
     auto device = gloo::transport::tcp::CreateDevice(address);
     gloo::rendezvous::FileStore store(folder);
     auto context = std::make_shared<gloo::rendezvous::Context>(team.rank(), team.ranks());
@@ -203,7 +224,8 @@ absl::StatusOr<std::shared_ptr<gloo::Context>> Connect(const Team& team,
 }
 
 absl::Status RunRank(RankTeam& team, const Options& options, const std::string& folder) {
-  SPCCL_ASSIGN_OR_RETURN(const auto context, Connect(team, folder));
+  SPCCL_RETURN_IF_ERROR(EnterHost(team, options));
+  SPCCL_ASSIGN_OR_RETURN(const auto context, Connect(team, options, folder));
   const std::unique_ptr<Backend> backend = MakeBackend(context, options);
   SPCCL_ASSIGN_OR_RETURN(const bool right, RunProblems(kName, team, *backend, options));
   return right ? absl::OkStatus() : absl::DataLossError("wrong results");
@@ -241,6 +263,7 @@ int main(int argc, char** argv) {
       .algorithms = {"auto", "ring", "bcube", "halving_doubling", "ring_chunked"},
       .codecs = {"auto", "dense"},
       .buffers = {"malloc"},
-      .uses_daemon = false};
+      .uses_daemon = false,
+      .places_ranks = true};
   return spccl::bench::RunTool(tool, argc, argv, spccl::bench::Run);
 }

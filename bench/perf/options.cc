@@ -59,6 +59,19 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
   app.add_flag("--json", options.json, "print one object a line");
 }
 
+// What the peers have in place of a daemon's options.
+void AddPlaces(CLI::App& app, const Tool& tool, Options& options) {
+  app.add_option("--nodes", options.nodes,
+                 tool.places_ranks ? "hosts of the ranks, which are dealt out in blocks"
+                                   : "hosts that the ranks were started on, for the report")
+      ->check(CLI::Range(1u, kMaxRanks))
+      ->capture_default_str();
+  if (!tool.places_ranks) return;
+  app.add_option("--netns", options.netns,
+                 "network namespace of a host, such as spccl-main-{}; {} becomes its number");
+  app.add_option("--interface", options.interface, "of the network there (default: loopback)");
+}
+
 void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& socket) {
   options.algo = tool.algorithms.front();
   options.codec = tool.codecs.front();
@@ -72,7 +85,7 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
   app.add_option("--buffers", options.buffers, "where the ranks' buffers come from")
       ->check(CLI::IsMember(tool.buffers))
       ->capture_default_str();
-  if (!tool.uses_daemon) return;
+  if (!tool.uses_daemon) return AddPlaces(app, tool, options);
   CLI::Option* folder = app.add_option("--runtime-dir", options.runtime_dir,
                                        "folder of the sockets of a running daemon");
   app.add_option("--socket", socket, "a running daemon's session socket")->excludes(folder);

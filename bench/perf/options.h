@@ -15,11 +15,14 @@ struct Options {
   DType dtype = DType::kFloat32;
   RedOp redop = RedOp::kSum;
   uint32_t ranks = 2;
+  uint32_t nodes = 1;
   double sparsity = 0;
   uint64_t seed = 1;
   std::string algo = "auto";
   std::string codec = "auto";
   std::string buffers = "alloc";
+  std::string netns;      // where a peer's ranks are; {} stands for the node, from 1 on
+  std::string interface;  // that a peer shall use there
   bool in_place = false;
   int iters = 20;
   int warmup = 5;
@@ -39,6 +42,7 @@ struct Tool {
   std::vector<std::string> codecs;
   std::vector<std::string> buffers;
   bool uses_daemon = false;
+  bool places_ranks = false;  // starts its ranks on the hosts that --nodes and --netns name
 };
 
 // What the caller shall do with its command line: go on with `options`, or print `text` and leave
