@@ -52,6 +52,9 @@ struct Decision {
   // What was compared, where the reason is a comparison: sparsity > threshold compresses.
   double sparsity = 0;
   double threshold = 0;
+  // Codec auto before step 0: count the slice, then ask SendPolicy::Choose. `format` is the one to
+  // use where nobody counts.
+  bool count_first = false;
 };
 
 }  // namespace spccl::policy

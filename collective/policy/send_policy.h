@@ -1,4 +1,5 @@
-// Decides, send by send, whether a participant compresses. Pure; no clock, no I/O.
+// Decides, send by send, whether a participant compresses, and into which format. Pure; no clock,
+// no I/O.
 //
 // Source: Hough et al., "Adaptive Space-efficient Collectives for Dynamic and Unstructured Sparsity
 // on GPU Platforms" (SpCCL), section IV.C.
@@ -11,16 +12,17 @@
 #include "collective/phase.h"
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
+#include "kernels/dtype.h"
 
 namespace spccl::policy {
 
-// The sparse format that `codec` names; nothing for kDense.
-std::optional<Format> FormatOf(Codec codec);
-
-// The decisions of one participant in one lane of one operation, in the order of its sends:
+// The decisions of one participant in one lane of one operation, in the order of its sends. Sends
+// that share one frame (plan::SharesFrame) are one:
 //
 //   decision = Next(phase, link, elements)
-//   if compressed: Compressed(nnz, elements), whatever then travels; else SentDense()
+//   if decision.count_first: decision = Choose(decision, type, CountNonzeros(...), elements)
+//   else if compressed: Compressed(nnz, elements), whatever then travels
+//   else SentDense(), unless elements == 0
 //
 // Step 0 compresses: so the density d_0 is measured. From then on the next send is compressed if
 // the sparsity known or extrapolated at the send before is above the threshold of its link. A
@@ -31,6 +33,14 @@ std::optional<Format> FormatOf(Codec codec);
 // thresholds. The all-gather of an all-reduce decides anew, by the ag threshold; Counted() tells
 // the result's own density, where the runtime counted it.
 //
+// Codec auto takes the smaller of pici and coo, whose frames are equally large at a density of
+// about 0.0315, whatever the type (policy/wire_format.h). Where the density is not known, that is
+// before step 0 and in whatever moves data unchanged, the slice is counted first, and goes dense
+// without having been encoded if neither is smaller (kNoGain). A count costs little: it reads a
+// slice that encoding will then find in the cache. From then on the format goes by the density that
+// the next partial sum is expected to have: that of the send before, merged with d_0 once more
+// in the reduce-scatter phase. The thresholds are those of the format.
+//
 // Small, copyable, not thread-safe.
 class SendPolicy {
  public:
@@ -39,20 +49,25 @@ class SendPolicy {
 
   Decision Next(Phase phase, Link link, uint64_t elements) const;
 
+  // The decision in the place of one whose count_first is set. `type` is the frame's.
+  Decision Choose(Decision first, DType type, uint64_t nnz, uint64_t elements);
+
   // Require elements > 0; a slice without elements says nothing.
   void Compressed(uint64_t nnz, uint64_t elements);
   void Counted(uint64_t nnz, uint64_t elements);
   void SentDense();
 
   // Whether Next may ever compress.
-  bool compresses() const { return format_ != Format::kDense; }
+  bool compresses() const { return codec_ != Codec::kDense; }
   // The density known or extrapolated for the next send; empty before step 0.
   std::optional<double> density() const { return density_; }
 
  private:
-  Format format_ = Format::kDense;
+  double DensityOfNext(Phase phase) const;
+
+  Codec codec_ = Codec::kDense;
   Reason dense_reason_ = Reason::kCodecDense;
-  Thresholds thresholds_ = kPiciThresholds;
+  Thresholds pici_ = kPiciThresholds, coo_ = kCooThresholds;
   bool reduces_ = false;
   bool extrapolated_ = false;
   std::optional<double> first_density_;  // d_0

@@ -64,7 +64,8 @@ constexpr bool HasPlan(Algorithm algorithm, OpKind op) {
   return false;
 }
 
-// The format of sparse sends; kDense never compresses. kAuto is pici today.
+// The format of sparse sends; kDense never compresses. kAuto is the smaller of pici and coo, send
+// by send.
 enum class Codec : uint8_t { kAuto = 0, kDense = 1, kPici = 2, kPiciColumn = 3, kCoo = 4 };
 inline constexpr int kCodecCount = 5;
 

@@ -86,6 +86,7 @@ TEST(SendPolicyTest, AtTheThresholdIsDense) {
 
 TEST(SendPolicyTest, ThresholdsOfZeroAndOne) {
   Settings settings;
+  settings.codec = Codec::kPici;
   settings.pici = {.intra = 1, .inter = 0, .ag = 1};
   SendPolicy policy = Sum(settings);
   policy.Compressed(0, kElements);  // all zeros: sparsity 1, which is not above 1
@@ -144,6 +145,73 @@ TEST(SendPolicyTest, AllGatherAndBroadcastCompressWhateverTheThresholds) {
     EXPECT_EQ(decision.format, Format::kPici);
     EXPECT_EQ(decision.reason, Reason::kFirst);
   }
+}
+
+TEST(SendPolicyTest, AutoCountsFirstAndTakesTheSmaller) {
+  constexpr uint64_t kMany = 1 << 16;
+  const struct {
+    uint64_t nnz;
+    Format format;
+    Reason reason;
+  } kRows[] = {{0, Format::kCoo, Reason::kFirst},
+               {kMany * 31 / 1000, Format::kCoo, Reason::kFirst},
+               {kMany * 32 / 1000, Format::kPici, Reason::kFirst},
+               {kMany * 95 / 100, Format::kPici, Reason::kFirst},
+               {kMany * 97 / 100, Format::kDense, Reason::kNoGain},
+               {kMany, Format::kDense, Reason::kNoGain}};
+  for (const auto& row : kRows) {
+    for (const OpKind kind : {OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kScatter}) {
+      SendPolicy policy = Sum({}, kind);
+      const Decision first = policy.Next(kAg, Link::kInter, kMany);
+      ASSERT_TRUE(first.count_first);
+      EXPECT_EQ(first.format, Format::kPici);
+      const Decision chosen = policy.Choose(first, DType::kFloat32, row.nnz, kMany);
+      EXPECT_FALSE(chosen.count_first);
+      EXPECT_EQ(NameOf(chosen.format), NameOf(row.format)) << row.nnz;
+      EXPECT_EQ(NameOf(chosen.reason), NameOf(row.reason)) << row.nnz;
+      EXPECT_EQ(chosen.link, Link::kInter);
+      EXPECT_NEAR(*policy.density(), static_cast<double>(row.nnz) / kMany, 1e-12);
+      // Only where partial sums travel is the density known from then on.
+      EXPECT_EQ(policy.Next(kRs, Link::kInter, kMany).count_first, !Reduces(kind));
+    }
+  }
+}
+
+TEST(SendPolicyTest, OnlyAutoCountsFirst) {
+  for (const Codec codec : {Codec::kDense, Codec::kPici, Codec::kPiciColumn, Codec::kCoo}) {
+    Settings settings;
+    settings.codec = codec;
+    EXPECT_FALSE(Sum(settings).Next(kRs, Link::kInter, kElements).count_first);
+  }
+  EXPECT_FALSE(Sum().Next(kRs, Link::kInter, 0).count_first);
+}
+
+TEST(SendPolicyTest, AutoFollowsTheDensityThatSumsWillHave) {
+  // 2% then about 4%: coo first, pici from then on, though the last known density is below 3.1%.
+  SendPolicy policy = Sum({}, OpKind::kAllReduce);
+  constexpr uint64_t kMany = 100'000;
+  policy.Choose(policy.Next(kRs, Link::kInter, kMany), DType::kFloat32, 2000, kMany);
+  Decision decision = policy.Next(kRs, Link::kInter, kMany);
+  EXPECT_EQ(decision.format, Format::kPici);
+  EXPECT_EQ(decision.reason, Reason::kKnownAbove);
+  EXPECT_NEAR(decision.sparsity, 0.98, 1e-12);
+  EXPECT_EQ(decision.threshold, kPiciThresholds.inter);
+  // The result was counted: no further sum comes on top.
+  policy.Counted(2500, kMany);
+  decision = policy.Next(kAg, Link::kInter, kMany);
+  EXPECT_EQ(decision.format, Format::kCoo);
+  EXPECT_EQ(decision.threshold, kCooThresholds.ag);
+}
+
+TEST(SendPolicyTest, AutoComparesWithTheThresholdsOfTheFormat) {
+  Settings settings;
+  settings.coo.inter = 1;  // never
+  SendPolicy policy = Sum(settings);
+  policy.Compressed(10, kElements);
+  EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).format, Format::kDense);
+  EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).format, Format::kCoo);
+  policy.Compressed(50, kElements);
+  EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).format, Format::kPici);
 }
 
 TEST(SendPolicyTest, WhatCannotBeSparseIsDense) {

@@ -1,0 +1,386 @@
+#include "collective/policy/choose_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "base/status.h"
+#include "collective/policy/wire_format.h"
+#include "kernels/redop.h"
+
+namespace spccl::policy {
+namespace {
+
+constexpr double kDefaultSliceBytes = 256 << 10;
+constexpr double kFrameHeaderBytes = 48;
+
+// x^n by squaring: no library function, so that all nodes get the same bits.
+double Power(double x, uint32_t n) {
+  double result = 1;
+  for (; n > 0; n /= 2, x *= x) {
+    if (n % 2 == 1) result *= x;
+  }
+  return result;
+}
+
+// What the busiest participant of a plan does, added up step by step. Elements are of the whole
+// operation, all slices together.
+class Load {
+ public:
+  Load(const Tuning& tuning, const OpDesc& op)
+      : costs_(tuning.costs),
+        codec_(tuning.codec),
+        input_density_(tuning.densities[static_cast<size_t>(op.kind)]),
+        width_(static_cast<double>(SizeOf(op.dtype))),
+        partial_width_(Reduces(op.kind)
+                           ? static_cast<double>(SizeOf(AccumulatorOf(op.dtype, op.redop)))
+                           : width_) {
+    if (Reduces(op.kind) && !SparsityPays(op.dtype, op.redop)) codec_ = Codec::kDense;
+    const double slice =
+        tuning.slice_bytes == 0 ? kDefaultSliceBytes : static_cast<double>(tuning.slice_bytes);
+    slice_elements_ = slice / partial_width_;
+  }
+
+  // Slices of a chunk, before what goes on in it is told.
+  void SetChunk(double elements) {
+    lanes_ = static_cast<double>(static_cast<uint64_t>(elements / slice_elements_));
+    if (lanes_ * slice_elements_ < elements || lanes_ == 0) lanes_ += 1;
+  }
+
+  void Rounds(uint32_t rounds) { rounds_ += rounds; }
+
+  // `chunks` pieces of `elements` each, with the contributions of `ranks` ranks in each (1: of one,
+  // or final values of an operation that reduces nothing).
+  struct Piece {
+    double elements;
+    uint32_t ranks;
+    bool final = false;  // in the operation's type
+    double chunks = 1;
+  };
+
+  void Encode(const Piece& piece) {
+    const Wire wire = On(piece);
+    const double bytes = piece.elements * piece.chunks * wire.width;
+    core_ += wire.sparse ? Between(bytes, wire.density, costs_.encode_rate_0, costs_.encode_rate_1)
+                         : bytes / costs_.memory_rate;
+  }
+  void Out(const Piece& piece) {
+    out_ += WireBytes(piece);
+    dense_ += piece.elements * piece.chunks * width_;
+    frames_ += piece.chunks * lanes_;
+  }
+  void In(const Piece& piece) {
+    in_ += WireBytes(piece);
+    frames_ += piece.chunks * lanes_;
+  }
+  void Combine(const Piece& piece) {
+    In(piece);
+    const Wire wire = On(piece);
+    const double bytes = piece.elements * piece.chunks * wire.width;
+    core_ += wire.sparse
+                 ? Between(bytes, wire.density, costs_.combine_rate_0, costs_.combine_rate_1)
+                 : bytes / costs_.reduce_rate;
+  }
+  void Store(const Piece& piece) {
+    In(piece);
+    const Wire wire = On(piece);
+    const double bytes = piece.elements * piece.chunks * wire.width;
+    core_ += wire.sparse ? Between(bytes, wire.density, costs_.decode_rate_0, costs_.decode_rate_1)
+                         : bytes / costs_.memory_rate;
+  }
+  void Copy(double elements) { core_ += elements * width_ / costs_.memory_rate; }
+
+  // Everything that the cores have done so far, as often as given: once for each rank of a node.
+  void RepeatCores(double times) {
+    core_ *= times;
+    frames_ *= times;
+  }
+  // Beside the link, between ranks of a node: rounds that cost no alpha.
+  void LocalRounds(double rounds) { local_rounds_ += rounds; }
+
+  Prediction Result(Algorithm algorithm) const {
+    Prediction result{.algorithm = algorithm};
+    result.wire_bytes = std::max(in_, out_);
+    result.dense_bytes = dense_;
+    result.rounds = rounds_;
+    result.link_seconds = result.wire_bytes / costs_.link_rate;
+    result.core_seconds = (core_ + frames_ * costs_.frame) / std::min(costs_.cores, lanes_);
+    result.round_seconds = rounds_ * costs_.alpha + local_rounds_ * costs_.frame;
+    const double less = std::min(result.link_seconds, result.core_seconds);
+    result.seconds =
+        std::max(result.link_seconds, result.core_seconds) + less / lanes_ + result.round_seconds;
+    return result;
+  }
+
+ private:
+  struct Wire {
+    double width;
+    double density;
+    bool sparse;
+    double bytes;  // of an element
+  };
+
+  Wire On(const Piece& piece) const {
+    const double width = piece.final || piece.ranks <= 1 ? width_ : partial_width_;
+    const double density = 1 - Power(1 - input_density_, std::max(1U, piece.ranks));
+    const Format format = SmallestFormat(codec_, width, density);
+    return {width, density, format != Format::kDense, BytesPerElement(format, width, density)};
+  }
+  double WireBytes(const Piece& piece) const {
+    return piece.chunks * (piece.elements * On(piece).bytes + lanes_ * kFrameHeaderBytes);
+  }
+  static double Between(double bytes, double density, double rate_0, double rate_1) {
+    return bytes * ((1 - density) / rate_0 + density / rate_1);
+  }
+
+  const Costs& costs_;
+  Codec codec_;
+  double input_density_, width_, partial_width_, slice_elements_;
+  double lanes_ = 1;
+  double core_ = 0, frames_ = 0, out_ = 0, in_ = 0, dense_ = 0, local_rounds_ = 0;
+  uint32_t rounds_ = 0;
+};
+
+// The plans of collective/plan, as the busiest participant sees them.
+class Predictor {
+ public:
+  Predictor(const Tuning& tuning, const OpDesc& op, const Topology& topology)
+      : op_(op),
+        ranks_(topology.ranks),
+        nodes_(topology.nodes),
+        most_ranks_(topology.most_ranks),
+        load_(tuning, op) {
+    const bool shares = op.kind != OpKind::kAllReduce && op.kind != OpKind::kBroadcast;
+    total_ = static_cast<double>(op.count) * (shares ? ranks_ : 1);
+    cores_ = std::bit_floor(nodes_);
+    rounds_ = static_cast<uint32_t>(std::countr_zero(cores_));
+    pieces_ = shares ? most_ranks_ : 1;  // chunks of an owner
+  }
+
+  Prediction Predict(Algorithm algorithm) {
+    switch (algorithm) {
+      case Algorithm::kRing:
+        FlatRing();
+        break;
+      case Algorithm::kRecursiveDoubling:
+        RecursiveDoubling();
+        break;
+      case Algorithm::kHalvingDoubling:
+        HalvingDoubling();
+        break;
+      case Algorithm::kSplit:
+      case Algorithm::kDirect:
+        Direct();
+        break;
+      case Algorithm::kTree:
+        Tree();
+        break;
+      default:
+        Ring(nodes_, 1);
+    }
+    if (algorithm != Algorithm::kRing) LocalHalves();
+    return load_.Result(algorithm);
+  }
+
+ private:
+  using Piece = Load::Piece;
+
+  bool scatters() const { return Reduces(op_.kind); }
+  bool gathers() const { return op_.kind != OpKind::kReduceScatter; }
+  // Ranks behind `participants` of `of`.
+  uint32_t Behind(uint32_t participants, uint32_t of) const {
+    return std::max<uint32_t>(1, static_cast<uint32_t>(uint64_t{ranks_} * participants / of));
+  }
+  // Final values, as they travel.
+  Piece Final(double elements, double chunks) const {
+    return {elements, scatters() ? ranks_ : 1, true, chunks};
+  }
+
+  void Ring(uint32_t participants, uint32_t crossings_of) {
+    if (op_.kind == OpKind::kBroadcast) {
+      load_.SetChunk(total_);
+      load_.Encode(Final(total_, 1));
+      load_.Out(Final(total_, 1));
+      load_.Store(Final(total_, 1));
+      Go(participants - 1, crossings_of);
+      return;
+    }
+    const double chunk = total_ / participants / pieces_;
+    load_.SetChunk(chunk);
+    if (scatters()) {
+      for (uint32_t i = 1; i < participants; ++i) {
+        const Piece piece{chunk, Behind(i, participants), false, 1.0 * pieces_};
+        load_.Encode(piece);
+        load_.Out(piece);
+        load_.Combine(piece);
+      }
+      Go(participants - 1, crossings_of);
+    }
+    if (gathers()) {
+      const double others = 1.0 * pieces_ * (participants - 1);
+      load_.Encode(Final(chunk, pieces_));
+      load_.Out(Final(chunk, others));
+      load_.Store(Final(chunk, others));
+      Go(participants - 1, crossings_of);
+    }
+  }
+
+  // Rounds around a ring of which one in `crossings_of` goes from node to node; for an owner's
+  // batches of chunks one after the other.
+  void Go(uint32_t rounds, uint32_t crossings_of) {
+    const uint32_t batches = (pieces_ + 3) / 4;
+    const uint32_t crossings = (rounds + crossings_of - 1) / crossings_of;
+    load_.Rounds(crossings * batches);
+    load_.LocalRounds(1.0 * (rounds - crossings) * batches);
+  }
+
+  void FlatRing() {
+    pieces_ = 1;
+    Ring(ranks_, std::max(1U, ranks_ / nodes_));
+    load_.RepeatCores(most_ranks_);
+  }
+
+  void RecursiveDoubling() {
+    load_.SetChunk(total_);
+    if (nodes_ > cores_) load_.Combine({total_, Behind(1, nodes_)});
+    for (uint32_t round = 0; round < rounds_; ++round) {
+      const Piece piece{total_, Behind(1U << round, cores_)};
+      load_.Encode(piece);
+      load_.Out(piece);
+      load_.Combine(piece);
+    }
+    if (nodes_ > cores_) {
+      load_.Encode(Final(total_, 1));
+      load_.Out(Final(total_, 1));
+    }
+    load_.Rounds(rounds_ + (nodes_ > cores_ ? 2 : 0));
+  }
+
+  void HalvingDoubling() {
+    const bool extra = nodes_ > cores_;
+    const bool parts = op_.kind == OpKind::kAllReduce;  // of the whole, and all of them cores'
+    const double extras = extra && !parts ? most_ranks_ : 0;  // chunks of a core's extra
+    const double chunks = parts ? cores_ : ranks_;
+    const double chunk = total_ / chunks;
+    load_.SetChunk(chunk);
+    if (scatters()) {
+      if (extra) load_.Combine({chunk, Behind(1, nodes_), false, chunks - extras});
+      for (uint32_t round = 0; round < rounds_; ++round) {
+        const Piece piece{chunk, Behind(1U << round, cores_), false, chunks / (2U << round)};
+        load_.Encode(piece);
+        load_.Out(piece);
+        load_.Combine(piece);
+      }
+      if (extra && !gathers()) {
+        const Piece piece{chunk, ranks_, false, extras};
+        load_.Encode(piece);
+        load_.Out(piece);
+      }
+      load_.Rounds(rounds_ + (extra ? 1 : 0) + (extra && !gathers() ? 1 : 0));
+    }
+    if (gathers()) {
+      load_.Encode(Final(chunk, chunks / cores_));
+      load_.Out(Final(chunk, chunks - chunks / cores_ + (extra ? chunks - extras : 0)));
+      load_.Store(Final(chunk, chunks - chunks / cores_ + extras));
+      load_.Rounds(rounds_ + (extra ? 1 : 0) + (extra && !scatters() ? 1 : 0));
+    }
+  }
+
+  void Direct() {
+    const double chunk = total_ / nodes_ / pieces_;
+    const double others = 1.0 * pieces_ * (nodes_ - 1);
+    const uint32_t batches = (pieces_ + 3) / 4;
+    load_.SetChunk(chunk);
+    if (scatters()) {
+      const Piece piece{chunk, Behind(1, nodes_), false, others};
+      load_.Encode(piece);
+      load_.Out(piece);
+      load_.Combine(piece);
+      load_.Rounds(batches);
+    }
+    if (gathers()) {
+      load_.Encode(Final(chunk, pieces_));
+      load_.Out(Final(chunk, others));
+      load_.Store(Final(chunk, others));
+      load_.Rounds(batches);
+    }
+  }
+
+  // The root sends most; nobody does more.
+  void Tree() {
+    const uint32_t rounds = static_cast<uint32_t>(std::bit_width(nodes_ - 1));
+    load_.Rounds(rounds);
+    if (op_.kind == OpKind::kBroadcast) {
+      load_.SetChunk(total_);
+      load_.Encode(Final(total_, 1));
+      load_.Out(Final(total_, rounds));
+      return;
+    }
+    const double chunk = total_ / ranks_;
+    load_.SetChunk(chunk);
+    const double others = ranks_ - 1.0 * ranks_ / nodes_;
+    load_.Encode(Final(chunk, others));
+    load_.Out(Final(chunk, others));
+  }
+
+  // What a node of several ranks does beside: reading their inputs, writing their outputs.
+  void LocalHalves() {
+    const double more = most_ranks_ - 1;
+    if (Reduces(op_.kind)) load_.Copy(total_ * more);
+    const bool whole = op_.kind != OpKind::kReduceScatter && op_.kind != OpKind::kScatter;
+    if (whole) load_.Copy(total_ * more);
+  }
+
+  const OpDesc& op_;
+  const uint32_t ranks_, nodes_, most_ranks_;
+  Load load_;
+  double total_ = 0;  // elements
+  uint32_t cores_ = 1, rounds_ = 0, pieces_ = 1;
+};
+
+}  // namespace
+
+Topology Topology::Of(std::span<const uint32_t> node_of_rank) {
+  std::map<uint32_t, uint32_t> ranks_of_node;
+  for (const uint32_t node : node_of_rank) ++ranks_of_node[node];
+  Topology topology{.nodes = static_cast<uint32_t>(ranks_of_node.size()),
+                    .ranks = static_cast<uint32_t>(node_of_rank.size())};
+  for (const auto& [node, ranks] : ranks_of_node) {
+    topology.most_ranks = std::max(topology.most_ranks, ranks);
+  }
+  return topology;
+}
+
+Prediction Predict(Algorithm algorithm, const Tuning& tuning, const OpDesc& op,
+                   const Topology& topology) {
+  SPCCL_CHECK(HasPlan(algorithm, op.kind) && algorithm != Algorithm::kLocal && topology.nodes > 1);
+  return Predictor(tuning, op, topology).Predict(algorithm);
+}
+
+Choice ChoosePlan(const Tuning& tuning, const OpDesc& op, const Topology& topology) {
+  Choice choice;
+  if (topology.nodes == 1) {
+    choice.fixed = tuning.algorithm == Algorithm::kRing && HasPlan(tuning.algorithm, op.kind);
+    choice.algorithm = choice.fixed ? Algorithm::kRing : Algorithm::kLocal;
+    return choice;
+  }
+  for (int code = 0; code < kAlgorithmCount; ++code) {
+    const Algorithm algorithm = static_cast<Algorithm>(code);
+    if (algorithm == Algorithm::kLocal || !HasPlan(algorithm, op.kind)) continue;
+    choice.predictions.push_back(Predict(algorithm, tuning, op, topology));
+  }
+  std::stable_sort(choice.predictions.begin(), choice.predictions.end(),
+                   [](const Prediction& a, const Prediction& b) { return a.seconds < b.seconds; });
+  choice.fixed = tuning.algorithm != Algorithm::kLocal && HasPlan(tuning.algorithm, op.kind);
+  if (choice.fixed) {
+    choice.algorithm = tuning.algorithm;
+    return choice;
+  }
+  const auto best =
+      std::find_if(choice.predictions.begin(), choice.predictions.end(),
+                   [](const Prediction& one) { return one.algorithm != Algorithm::kRing; });
+  choice.algorithm = best->algorithm;
+  return choice;
+}
+
+}  // namespace spccl::policy

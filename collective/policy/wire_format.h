@@ -1,0 +1,55 @@
+// How many bytes the formats take, by density. Pure arithmetic.
+#pragma once
+
+#include <algorithm>
+
+#include "collective/policy/settings.h"
+#include "kernels/format.h"
+
+namespace spccl::policy {
+
+// Bytes of a frame per element of `width` bytes at `density`, its header and padding left out: what
+// kernels/layout.h says of a frame of many elements.
+constexpr double BytesPerElement(Format format, double width, double density) {
+  constexpr double kBitmap = 1.0 / 8 + 4.0 / kTileElements;  // and a prefix a tile
+  switch (format) {
+    case Format::kDense:
+      break;
+    case Format::kPici:
+    case Format::kPiciColumn:
+      return kBitmap + density * width;
+    case Format::kCoo:
+      return density * (4 + width);
+  }
+  return width;
+}
+
+// The density below which a coo frame is smaller than a pici frame: where an index a nonzero is
+// less than a bit an element. The same for every type: about 0.0315.
+inline constexpr double kCooBelow = BytesPerElement(Format::kPici, 0, 0) / 4;
+
+// The sparse format that `codec` uses at a density; kDense if it uses none.
+constexpr Format SparseFormat(Codec codec, double density) {
+  switch (codec) {
+    case Codec::kDense:
+      return Format::kDense;
+    case Codec::kAuto:
+      return density < kCooBelow ? Format::kCoo : Format::kPici;
+    case Codec::kPici:
+      return Format::kPici;
+    case Codec::kPiciColumn:
+      return Format::kPiciColumn;
+    case Codec::kCoo:
+      return Format::kCoo;
+  }
+  return Format::kDense;
+}
+
+// The smallest of dense and what `codec` uses.
+constexpr Format SmallestFormat(Codec codec, double width, double density) {
+  const Format sparse = SparseFormat(codec, density);
+  const bool pays = BytesPerElement(sparse, width, density) < width;
+  return pays ? sparse : Format::kDense;
+}
+
+}  // namespace spccl::policy
