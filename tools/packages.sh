@@ -42,6 +42,7 @@ LIST
       ;;
     bench)
       cat <<'LIST'
+gnuplot-nox
 iperf3
 libgloo-dev
 libopenmpi-dev
@@ -77,7 +78,7 @@ or sudo if something has to be installed.
 Groups:
   build   what the daemon, the library and the tools are built with
   test    what the tests need besides
-  bench   Open MPI, gloo and iperf3, which the comparisons measure against
+  bench   Open MPI, gloo and iperf3, which the comparisons measure against; gnuplot
   lint    clang-format and clang-tidy
   fuzz    clang with libFuzzer
 

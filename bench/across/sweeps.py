@@ -1,0 +1,166 @@
+"""Sweeps what decides how fast sparse collectives are between hosts; CSV files and PNG plots.
+
+thresholds  A reduce-scatter with Pici by the flat ring, two ranks on each of 4 hosts, for pairs of
+            the thresholds of sends within and between hosts, against the same in dense frames. The
+            input's sparsity is such that the last sum is about as dense as in SpCCL's Figure 2.
+channels    An all-gather of 99% zeros on 4 hosts by the number of a daemon's channels, and in dense
+            frames (SpCCL's Figure 4).
+
+All points of a sweep are measured once a round, in turn; what counts is the median over the rounds.
+"""
+
+import argparse
+import contextlib
+import csv
+import shutil
+import statistics
+import subprocess
+import sys
+
+import lab as labs
+from lab import MIB, Place, Work, progress
+
+SIZE = 64 * MIB
+HOSTS = 4
+SPARSITY = {"reduce_scatter": 0.9, "all_gather": 0.99}
+CHANNELS = [1, 2, 3, 4, 6, 8]
+
+
+def steps(step):
+    return [round(i * step, 3) for i in range(round(1 / step) + 1)]
+
+
+def threshold_points(options):
+    """(labels of the CSV, options of spccl-perf, arguments of the daemons)"""
+    dense = ({"intra": "", "inter": "", "codec": "dense"},
+             ["--algo", "ring", "--codec", "dense"], [])
+    return [dense] + [({"intra": intra, "inter": inter, "codec": "pici"},
+                       ["--algo", "ring", "--codec", "pici"],
+                       [f"--thresholds-pici-intra={intra}", f"--thresholds-pici-inter={inter}"])
+                      for intra in steps(options.step) for inter in steps(options.step)]
+
+
+def channel_points(options):
+    channels = [1, 2, 4] if options.quick else CHANNELS
+    return [({"channels": count, "codec": codec}, ["--codec", codec], [f"--channels={count}"])
+            for count in channels for codec in ("pici", "dense")]
+
+
+def sweep(runner, options, place, op, points):
+    """The labels of each point with its time; points that failed are left out."""
+    work = Work(op, SIZE, SPARSITY[op], options.iters, 2)
+    times = [[] for _ in points]
+    for runner.round in range(options.rounds):
+        progress(f"round {runner.round + 1} of {options.rounds}: {op}, {place.title()}, "
+                 f"{len(points)} points")
+        for (labels, perf, daemon), seen in zip(points, times):
+            who = "spccl " + " ".join(f"{k}={v}" for k, v in labels.items() if v != "")
+            time = runner.spccl(place, work, who, perf, daemon)
+            if time is not None:
+                seen.append(time)
+    return [{"rate": place.lab.rate, **labels, "ms": round(statistics.median(seen) / 1e3, 3)}
+            for (labels, _, _), seen in zip(points, times) if seen]
+
+
+def write_csv(path, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def gnuplot(path, title, body):
+    head = (f"set terminal pngcairo size 760,560 font 'sans,11'\nset output '{path}'\n"
+            f"set title \"{title}\"\n")
+    subprocess.run(["gnuplot"], input=head + body, text=True, check=True)
+    progress(f"wrote {path}")
+
+
+def plot_thresholds(path, place, rows):
+    """A map of how many times as fast as dense."""
+    dense = [row["ms"] for row in rows if row["codec"] == "dense"]
+    points = [row for row in rows if row["codec"] == "pici"]
+    if not dense or not points:
+        return
+    data = "\n".join(f"{r['inter']} {r['intra']} {dense[0] / r['ms']:.3f}" for r in points)
+    gnuplot(path, f"Reduce-scatter, 64 MiB, {SPARSITY['reduce_scatter']:.0%} zeros, Pici, "
+            f"{place.title()}:\\nspeed relative to dense ({dense[0]:.0f} ms)",
+            f"""$data << END
+{data}
+END
+set xlabel 'threshold between hosts (dense at or below)'
+set ylabel 'threshold within a host'
+set palette defined (0 '#3b4cc0', 0.5 '#dddddd', 1 '#b40426')
+set xrange [-0.06:1.06]
+set yrange [-0.06:1.06]
+plot $data using 1:2:3 with image notitle, \\
+     $data using 1:2:(sprintf('%.2f', $3)) with labels font ',8' notitle
+""")
+
+
+def plot_channels(path, rows):
+    """Bus bandwidth by channels, a curve a link and codec."""
+    blocks, curves = "", []
+    for rate, codec in sorted({(r["rate"], r["codec"]) for r in rows}):
+        mine = [r for r in rows if (r["rate"], r["codec"]) == (rate, codec)]
+        name = f"$d{len(curves)}"
+        bus = [SIZE * (HOSTS - 1) / HOSTS / (r["ms"] * 1e6) for r in mine]
+        lines = "\n".join(f"{r['channels']} {b:.4f}" for r, b in zip(mine, bus))
+        blocks += f"{name} << END\n{lines}\nEND\n"
+        curves.append(f"{name} using 1:2 with linespoints pt 7 title '{rate}, {codec}'")
+    gnuplot(path, f"All-gather, 64 MiB, {SPARSITY['all_gather']:.0%} zeros, {HOSTS} hosts",
+            blocks + f"""set xlabel 'channels'
+set ylabel 'bus bandwidth, GB/s of dense data'
+set logscale y
+set key outside right top
+set xtics ({', '.join(str(c) for c in sorted({r['channels'] for r in rows}))})
+plot {', '.join(curves)}
+""")
+
+
+def run(options, runner):
+    if not shutil.which("gnuplot"):
+        sys.exit("across.sh: gnuplot is missing: apt-get install gnuplot-nox")
+    where = labs.stamp(options.rounds)
+    thresholds, channels = [], []
+    with contextlib.ExitStack() as stack:
+        for rate in options.rates.split(","):
+            lab = stack.enter_context(labs.Lab(f"across-{rate}", HOSTS, rate))
+            if options.what != "channels":
+                place = Place(lab, HOSTS, 2)
+                rows = sweep(runner, options, place, "reduce_scatter", threshold_points(options))
+                thresholds += rows
+                plot_thresholds(options.out / f"thresholds-{rate}.png", place, rows)
+            if options.what != "thresholds":
+                place = Place(lab, HOSTS, 1)
+                channels += sweep(runner, options, place, "all_gather", channel_points(options))
+    if thresholds:
+        write_csv(options.out / "thresholds.csv", thresholds)
+    if channels:
+        write_csv(options.out / "channels.csv", channels)
+        plot_channels(options.out / "channels.png", channels)
+    (options.out / "about.txt").write_text(where + "\n", encoding="utf-8")
+    return 2 if runner.failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench/across.sh sweeps", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    labs.add_options(parser, "across/sweeps")
+    parser.add_argument("--what", choices=["both", "thresholds", "channels"], default="both",
+                        help="(default both)")
+    parser.add_argument("--rates", default="1gbit,10gbit", help="of the links (default both)")
+    parser.add_argument("--step", type=float,
+                        help="between thresholds (default 0.1; 0.25 with --quick)")
+    parser.add_argument("--rounds", type=int, help="(default 3; 1 with --quick)")
+    parser.add_argument("--iters", type=int, default=3, help="operations a round (default 3)")
+    options = parser.parse_args()
+    options.step = options.step or (0.25 if options.quick else 0.1)
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    if not 0.01 <= options.step <= 1:
+        parser.error("--step is a number from 0.01 to 1")
+    return labs.start(run, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
