@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const
   const auto nodes = options.node_of_rank;
   PlanTask::Options plan_options;
   plan_options.op = op;
-  plan_options.plan = std::make_shared<const plan::Plan>(
+  plan_options.plan = Prepare(
       plan::MakeRing(op.kind, plan::FlatMembers(static_cast<uint32_t>(ranks.size())), root));
   plan_options.ranks = std::move(buffers);
   plan_options.node_of_rank.assign(nodes.begin(), nodes.end());

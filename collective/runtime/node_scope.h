@@ -12,14 +12,12 @@
 
 #include "absl/status/statusor.h"
 #include "collective/op.h"
+#include "collective/policy/choose_plan.h"
 #include "collective/policy/settings.h"
+#include "collective/policy/tuning.h"
 #include "collective/runtime/rank_buffers.h"
 #include "collective/runtime/task.h"
 #include "collective/transport/transport.h"
-
-namespace spccl::policy {
-struct Tuning;
-}  // namespace spccl::policy
 
 namespace spccl::runtime {
 
@@ -65,16 +63,22 @@ class NodeScope {
 
  private:
   using PlanKey = std::tuple<OpKind, uint32_t, policy::Algorithm>;  // with the root
+  struct Planned {
+    std::shared_ptr<const PreparedPlan> plan;
+    std::vector<uint32_t> mine;  // participants
+    uint64_t digest = 0;
+  };
 
   NodeScope(std::vector<uint32_t> node_of_rank, uint32_t here);
-  absl::StatusOr<std::shared_ptr<const PreparedPlan>> PlanFor(const OpDesc& op,
-                                                              policy::Algorithm algorithm);
+  absl::Status CheckOperation(const OpDesc& op, size_t buffers) const;
+  // Valid until the next call.
+  absl::StatusOr<const Planned*> PlanFor(const OpDesc& op, policy::Algorithm algorithm);
 
   const std::vector<uint32_t> node_of_rank_;
-  const uint32_t here_;
+  const policy::Topology topology_;
+  std::vector<bool> is_local_;  // by rank
   std::vector<uint32_t> local_ranks_;
-  uint64_t topology_digest_ = 0;
-  std::map<PlanKey, std::shared_ptr<const PreparedPlan>> plans_;
+  std::map<PlanKey, Planned> plans_;
 };
 
 }  // namespace spccl::runtime

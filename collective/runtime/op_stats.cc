@@ -8,6 +8,17 @@ void AddTo(std::array<uint64_t, N>* sums, const std::array<uint64_t, N>& more) {
   for (size_t i = 0; i < N; ++i) (*sums)[i] += more[i];
 }
 
+void AddStep(SendStepStats* sum, const SendStepStats& more) {
+  sum->phase = more.phase;
+  sum->link = more.link;
+  AddTo(&sum->decisions, more.decisions);
+  sum->sparsity_sum += more.sparsity_sum;
+  sum->sparsity_count += more.sparsity_count;
+  if (more.threshold != 0) sum->threshold = more.threshold;
+  sum->wire_bytes += more.wire_bytes;
+  sum->dense_bytes += more.dense_bytes;
+}
+
 }  // namespace
 
 void OpStats::Add(const OpStats& other) {
@@ -22,6 +33,13 @@ void OpStats::Add(const OpStats& other) {
   input_elements += other.input_elements;
   result_nnz += other.result_nnz;
   result_elements += other.result_elements;
+  if (send_steps.size() < other.send_steps.size()) send_steps.resize(other.send_steps.size());
+  for (size_t i = 0; i < other.send_steps.size(); ++i) AddStep(&send_steps[i], other.send_steps[i]);
+  encode_ns += other.encode_ns;
+  send_ns += other.send_ns;
+  reduce_ns += other.reduce_ns;
+  receive_wait_ns += other.receive_wait_ns;
+  room_wait_ns += other.room_wait_ns;
 }
 
 }  // namespace spccl::runtime

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "collective/phase.h"
@@ -14,6 +16,22 @@
 #include "kernels/format.h"
 
 namespace spccl::runtime {
+
+// What was decided where a participant has its n-th send, by all of this node's that have so many,
+// in all lanes.
+struct SendStepStats {
+  Phase phase = Phase::kReduceScatter;
+  policy::Link link = policy::Link::kIntra;  // of the last that was sent
+  std::array<uint64_t, policy::kReasonCount> decisions{};
+  // Of the sends for which a sparsity was known: measured for a first compression, else what was
+  // compared with the threshold. Mean: sum / count.
+  double sparsity_sum = 0;
+  uint64_t sparsity_count = 0;
+  double threshold = 0;  // of the last comparison
+  uint64_t wire_bytes = 0, dense_bytes = 0;
+};
+// Steps after these are not told apart: they count as the last one.
+inline constexpr size_t kMostSendSteps = 64;
 
 // What an operation did, for the telemetry. All zero where nothing was sent as a frame, as in the
 // local plan.
@@ -26,6 +44,12 @@ struct OpStats {
   std::array<uint64_t, policy::kLinkCount> sends_by_link{};
   uint64_t input_nnz = 0, input_elements = 0;    // of what was counted while compressing inputs
   uint64_t result_nnz = 0, result_elements = 0;  // of what was counted in results
+  std::vector<SendStepStats> send_steps;         // by ordinal
+  // Where the time went, all threads together: deciding and encoding; handing to the transport;
+  // reducing, decoding and storing; and participants that could go on but for a frame, or but for
+  // room on a link.
+  uint64_t encode_ns = 0, send_ns = 0, reduce_ns = 0;
+  uint64_t receive_wait_ns = 0, room_wait_ns = 0;
 
   void Add(const OpStats& other);
 };
@@ -63,15 +87,25 @@ class Task {
   // culprit. Thread-safe; after the end it does nothing.
   virtual void Cancel(absl::Status reason, int culprit_rank) = 0;
 
-  // Called when an idle task has something to run again. Set once, before the first RunOne.
-  void SetWaker(std::function<void()> waker) { waker_ = std::move(waker); }
+  // Called when an idle task has something to run again. Set once, by whoever calls RunOne next: a
+  // wake before that finds nobody, and is not needed.
+  void SetWaker(std::function<void()> waker) {
+    const std::lock_guard lock(waker_mutex_);
+    waker_ = std::move(waker);
+  }
 
  protected:
   void Wake() const {
-    if (waker_) waker_();
+    std::function<void()> waker;
+    {
+      const std::lock_guard lock(waker_mutex_);
+      waker = waker_;
+    }
+    if (waker) waker();
   }
 
  private:
+  mutable std::mutex waker_mutex_;
   std::function<void()> waker_;
 };
 

@@ -9,12 +9,29 @@
 namespace spccl::transport {
 
 Frame::~Frame() {
-  if (data_ != nullptr) pool_->Give(data_, capacity_bytes_);
+  if (data_ == nullptr) return;
+  // Acquire and release: what the others read is read before the buffer goes to its next user.
+  if (owners()->count.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    pool_->Give(data_, capacity_bytes_);
+  }
+}
+
+Frame Frame::Share() const {
+  // Relaxed: whoever gets the other owner gets it by way of something that orders more.
+  owners()->count.fetch_add(1, std::memory_order_relaxed);
+  Frame other(pool_, data_, capacity_bytes_);
+  other.size_bytes_ = size_bytes_;
+  return other;
+}
+
+bool Frame::unique() const {
+  // Acquire: what former owners read comes before what this one writes.
+  return owners()->count.load(std::memory_order_acquire) == 1;
 }
 
 FramePool::~FramePool() {
   for (const std::vector<std::byte*>& buffers : free_) {
-    for (std::byte* buffer : buffers) std::free(buffer);
+    for (std::byte* buffer : buffers) std::free(buffer - Frame::kLine);
   }
 }
 
@@ -33,12 +50,15 @@ Frame FramePool::Take(size_t bytes) {
       std::byte* data = buffers.back();
       buffers.pop_back();
       kept_bytes_ -= capacity;
-      return Frame(this, data, capacity);
+      Frame frame(this, data, capacity);
+      frame.owners()->count.store(1, std::memory_order_relaxed);  // nobody else knows it
+      return frame;
     }
   }
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(64, capacity));
-  if (data == nullptr) throw std::bad_alloc();
-  return Frame(this, data, capacity);
+  auto* block = static_cast<std::byte*>(std::aligned_alloc(Frame::kLine, Frame::kLine + capacity));
+  if (block == nullptr) throw std::bad_alloc();
+  new (block) Frame::Owners{1};
+  return Frame(this, block + Frame::kLine, capacity);
 }
 
 void FramePool::Give(std::byte* data, size_t capacity_bytes) {
@@ -50,7 +70,7 @@ void FramePool::Give(std::byte* data, size_t capacity_bytes) {
       return;
     }
   }
-  std::free(data);
+  std::free(data - Frame::kLine);
 }
 
 size_t FramePool::kept_bytes() const {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,8 +14,8 @@ namespace spccl::transport {
 
 class FramePool;
 
-// Owner of one frame: a 64-byte aligned buffer and how much of it is used. Movable; gives the
-// buffer back to its pool, which must outlive it.
+// Owner of one frame, alone or with others: a 64-byte aligned buffer and how much of it is used.
+// Movable; the last owner gives the buffer back to its pool, which must outlive it.
 class Frame {
  public:
   Frame() = default;
@@ -26,6 +28,11 @@ class Frame {
   ~Frame();
 
   bool valid() const { return data_ != nullptr; }
+  // Another owner of the same bytes, of the same size. From then on nobody may write to them, until
+  // one owner is left.
+  Frame Share() const;
+  // Whether this is the only owner, so that the bytes may be changed.
+  bool unique() const;
   std::byte* data() const { return data_; }
   size_t capacity_bytes() const { return capacity_bytes_; }
   size_t size_bytes() const { return size_bytes_; }
@@ -33,6 +40,13 @@ class Frame {
 
  private:
   friend class FramePool;
+  // In front of the bytes, in a line of its own.
+  struct Owners {
+    std::atomic<uint32_t> count;
+  };
+  static constexpr size_t kLine = 64;
+  Owners* owners() const { return reinterpret_cast<Owners*>(data_ - kLine); }
+
   Frame(FramePool* pool, std::byte* data, size_t capacity_bytes)
       : pool_(pool), data_(data), capacity_bytes_(capacity_bytes) {}
   void Swap(Frame& other) {

@@ -1,9 +1,7 @@
 // How frames get from one participant of an operation to another.
 //
-// transport/local moves them within the daemon, transport/fake is for tests. UCX goes beside them
-// (transport/ucx): a Transport of one operation over the connections and the worker threads that
-// all operations share, its active-message handler calling Sink::OnFrame, its error handler
-// Sink::OnPeerFailed. A participant of another node then is one that the task does not run.
+// transport/local moves them within the daemon, transport/ucx between nodes, transport/mesh both;
+// transport/fake is for tests.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +13,7 @@
 namespace spccl::transport {
 
 // What a frame is, beside its bytes. The receiver checks it against the step that it is at.
+// Participants are named by the lowest of their ranks, among all of the operation.
 struct Tag {
   uint32_t from = 0;
   uint32_t to = 0;
@@ -29,6 +28,8 @@ class Sink {
   virtual ~Sink() = default;
   virtual void OnFrame(const Tag& tag, Frame frame) = 0;
   virtual void OnPeerFailed(uint32_t rank, absl::Status reason) = 0;
+  // A rank that HasRoom was false for may have room again.
+  virtual void OnRoom() {}
 };
 
 // The frames of one operation. Frames of one lane from one participant to another arrive once each
@@ -37,12 +38,18 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Called once, before the first Send. The sink stays until Stop has returned.
+  // Called once, before the first Send. The sink stays until Stop has returned. Frames may come
+  // from then on.
   virtual void Start(Sink* sink) = 0;
 
   // Takes the frame; returns without waiting for its arrival. Thread-safe. An error is final: the
   // receiver is out of reach.
   virtual absl::Status Send(const Tag& tag, Frame frame) = 0;
+
+  // Whether as little waits on the way to the rank that more should be sent. Where not, OnRoom
+  // follows. What is sent all the same is taken: those who ask bound what waits. Thread-safe, does
+  // not call the sink.
+  virtual bool HasRoom(uint32_t /*to*/) { return true; }
 
   // When it has returned, the sink is not called any more, but for a call that Stop was called
   // from. Frames on their way are dropped. Idempotent.

@@ -114,6 +114,10 @@ Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
   return {.frame_bytes = layout.total, .nnz = nnz};
 }
 
+uint64_t WrapDense(DType dtype, uint64_t elements, void* frame) {
+  return WriteHeader(Format::kDense, dtype, elements, elements, static_cast<uint8_t*>(frame)).total;
+}
+
 void Decode(const void* frame, void* dense, Stores stores) {
   const KernelTable& table = host::CurrentTable();
   const FrameHeader header = ReadHeader(frame);

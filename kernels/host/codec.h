@@ -66,6 +66,10 @@ struct Encoded {
 inline constexpr size_t kEncodeSlack = 128;
 Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements, void* frame);
 
+// Makes a dense frame where its values already lie at frame + sizeof(FrameHeader), or will: writes
+// the header. Returns the frame's size.
+uint64_t WrapDense(DType dtype, uint64_t elements, void* frame);
+
 // Finds every lie that a frame can tell: on success the frame may be decoded or reduced without
 // touching a byte outside `frame_bytes` bytes or outside `elements` elements. `frame_bytes` is the
 // frame's exact size: a header and its payload, nothing behind. `elements` and `dtype` are what the

@@ -191,12 +191,24 @@ T RandomNonzero(std::mt19937_64* random) {
   }
 }
 
+// Each rank's part of the whole.
+std::vector<Bytes> Shares(const OpDesc& op, const Bytes& whole, size_t ranks) {
+  std::vector<Bytes> shares;
+  const size_t share = op.count * SizeOf(op.dtype);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const auto begin = whole.begin() + static_cast<ptrdiff_t>(rank * share);
+    shares.emplace_back(begin, begin + static_cast<ptrdiff_t>(share));
+  }
+  return shares;
+}
+
 }  // namespace
 
 std::vector<Bytes> CollectiveOracle(const OpDesc& op, const std::vector<Bytes>& send,
                                     const FirstRank& first_rank) {
   const size_t ranks = send.size();
   if (op.kind == OpKind::kBroadcast) return std::vector<Bytes>(ranks, send[op.root]);
+  if (op.kind == OpKind::kScatter) return Shares(op, send[op.root], ranks);
   if (op.kind == OpKind::kAllGather) {
     Bytes all;
     for (const Bytes& one : send) all.insert(all.end(), one.begin(), one.end());
@@ -205,13 +217,7 @@ std::vector<Bytes> CollectiveOracle(const OpDesc& op, const std::vector<Bytes>& 
   const Bytes reduced = Dispatch(
       op.dtype, [&](auto zero) { return ReduceAll<decltype(zero)>(op, send, first_rank); });
   if (op.kind == OpKind::kAllReduce) return std::vector<Bytes>(ranks, reduced);
-  std::vector<Bytes> shares;
-  const size_t share = op.count * SizeOf(op.dtype);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const auto begin = reduced.begin() + static_cast<ptrdiff_t>(rank * share);
-    shares.emplace_back(begin, begin + static_cast<ptrdiff_t>(share));
-  }
-  return shares;
+  return Shares(op, reduced, ranks);
 }
 
 std::optional<uint64_t> FirstDifference(DType dtype, const Bytes& a, const Bytes& b) {

@@ -47,7 +47,8 @@ class RankMemory {
     size_t total = send.size() + recv_bytes;
     if ((in_place >> rank & 1) != 0) {
       send_at = op_.kind == OpKind::kAllGather ? share : 0;
-      recv_at = op_.kind == OpKind::kReduceScatter ? share : 0;
+      const bool to_share = op_.kind == OpKind::kReduceScatter || op_.kind == OpKind::kScatter;
+      recv_at = to_share ? share : 0;
       total = send.size() > recv_bytes ? send.size() : recv_bytes;
     }
     Memory& memory = memory_[rank];

@@ -67,7 +67,8 @@ LocalTask::LocalTask(const OpDesc& op, std::vector<RankBuffers> ranks, size_t sl
 }
 
 uint64_t LocalTask::WorkElements() const {
-  const bool shares = op_.kind == OpKind::kAllGather || op_.kind == OpKind::kReduceScatter;
+  const bool shares = op_.kind == OpKind::kAllGather || op_.kind == OpKind::kReduceScatter ||
+                      op_.kind == OpKind::kScatter;
   return shares ? op_.count * ranks_.size() : op_.count;
 }
 
@@ -144,6 +145,12 @@ uint64_t LocalTask::PieceAt(uint64_t first, uint64_t elements, Piece* piece) con
     case OpKind::kReduceScatter: {
       const uint64_t owner = first / op_.count;
       all(in, first);
+      out(static_cast<uint32_t>(owner), first % op_.count);
+      return std::min(elements, op_.count - first % op_.count);
+    }
+    case OpKind::kScatter: {
+      const uint64_t owner = first / op_.count;
+      in(op_.root, first);
       out(static_cast<uint32_t>(owner), first % op_.count);
       return std::min(elements, op_.count - first % op_.count);
     }

@@ -1,15 +1,20 @@
 #include "collective/runtime/host/plan_task.h"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "kernels/redop.h"
 
 namespace spccl::runtime {
 namespace {
+
+using plan::kNobody;
+using plan::Step;
 
 // A frame, the partial sums, what a rank adds and what is sent next: four of these fit into L2.
 constexpr size_t kDefaultSliceBytes = size_t{256} << 10;
@@ -20,6 +25,47 @@ constexpr uint64_t kSliceGranule = 16;
 // One RunOne goes on while its steps were tiny, so that a claim costs little beside them.
 constexpr uint64_t kLeastElements = 4096;
 
+// Lanes that are open between nodes: what keeps a link busy while others wake up and work.
+constexpr uint32_t kLanesBetweenNodes = 16;
+
+// Outputs larger than this do not stay in any cache that their reader will find them in.
+constexpr uint64_t kStreamingBytes = uint64_t{4} << 20;
+
+// Two machines for every thread that the computer can run, and never less than two lanes, so that
+// one may end while the other goes on.
+uint32_t OpenLanes(const PlanTask::Options& options, size_t mine, uint64_t lanes) {
+  const uint64_t threads = std::max(1U, std::thread::hardware_concurrency());
+  uint64_t window = std::max<uint64_t>(2, (2 * threads + mine - 1) / mine);
+  if (mine < options.plan->plan.participants()) {
+    window = std::max<uint64_t>(window, kLanesBetweenNodes);
+  }
+  if (options.open_lanes != 0) window = options.open_lanes;
+  return static_cast<uint32_t>(std::min(window, lanes));
+}
+
+std::vector<uint32_t> AllOr(std::vector<uint32_t> mine, uint32_t participants) {
+  if (mine.empty()) {
+    mine.resize(participants);
+    std::iota(mine.begin(), mine.end(), 0);
+  }
+  std::sort(mine.begin(), mine.end());
+  return mine;
+}
+
+std::vector<uint32_t> Places(const std::vector<uint32_t>& mine, uint32_t participants) {
+  std::vector<uint32_t> places(participants, kNobody);
+  for (uint32_t place = 0; place < mine.size(); ++place) places[mine[place]] = place;
+  return places;
+}
+
+bool Streams(const OpDesc& op, const plan::Plan& plan, const std::vector<uint32_t>& mine) {
+  uint64_t ranks = 0;
+  for (const uint32_t participant : mine) ranks += plan.members[participant].size();
+  return RecvElements(op, plan.ranks()) * SizeOf(op.dtype) * ranks >= kStreamingBytes;
+}
+
+}  // namespace
+
 uint64_t SliceElements(const OpDesc& op, size_t slice_bytes) {
   const DType partial = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
   const size_t bytes =
@@ -27,36 +73,34 @@ uint64_t SliceElements(const OpDesc& op, size_t slice_bytes) {
   return std::max(bytes / SizeOf(partial) / kSliceGranule * kSliceGranule, kSliceGranule);
 }
 
-// Two machines for every thread that the computer can run, and never less than two lanes, so that
-// one may end while the other goes on.
-uint32_t OpenLanes(uint32_t wanted, uint32_t ranks, uint64_t lanes) {
-  const uint32_t threads = std::max(1U, std::thread::hardware_concurrency());
-  const uint32_t window = wanted != 0 ? wanted : std::max(2U, (2 * threads + ranks - 1) / ranks);
-  return static_cast<uint32_t>(std::min<uint64_t>(window, lanes));
-}
-
-}  // namespace
-
 PlanTask::PlanTask(Options options, DoneFn done)
-    : plan_(std::move(options.plan)),
+    : mine_(AllOr(options.mine, options.plan->plan.participants())),
+      place_(Places(mine_, options.plan->plan.participants())),
       first_policy_(options.settings, options.op),
-      context_{options.op,
-               std::move(options.ranks),
-               std::move(options.node_of_rank),
-               Layout(options.op, plan_->chunks, SliceElements(options.op, options.slice_bytes)),
-               options.pool,
-               options.transport.get()},
       transport_(std::move(options.transport)),
+      context_{.op = options.op,
+               .plan = options.plan,
+               .ranks = std::move(options.ranks),
+               .node_of_rank = std::move(options.node_of_rank),
+               .layout = Layout(options.op, options.plan->plan.chunks,
+                                SliceElements(options.op, options.slice_bytes)),
+               .streaming = Streams(options.op, options.plan->plan, mine_),
+               .pool = options.pool,
+               .transport = transport_.get()},
       done_(std::move(done)) {
-  SPCCL_CHECK(plan_->ranks() == context_.ranks.size());
-  transport_->Start(this);
-  const std::lock_guard lock(mutex_);
-  unfinished_lanes_ = context_.layout.lanes();
-  slots_.resize(OpenLanes(options.open_lanes, plan_->ranks(), unfinished_lanes_));
-  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    slots_[slot].machines.resize(plan_->ranks());
-    OpenLane(slot, slot);
+  SPCCL_CHECK(context_.plan->plan.ranks() == context_.ranks.size());
+  {
+    const std::lock_guard lock(mutex_);
+    result_.stats.send_steps.resize(
+        std::min<size_t>(context_.plan->most_send_steps, kMostSendSteps));
+    unfinished_lanes_ = context_.layout.lanes();
+    slots_.resize(OpenLanes(options, mine_.size(), unfinished_lanes_));
+    for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+      slots_[slot].machines.resize(mine_.size());
+      OpenLane(slot, slot);
+    }
   }
+  transport_->Start(this);
 }
 
 PlanTask::~PlanTask() {
@@ -74,94 +118,147 @@ Progress PlanTask::RunOne(Scratch scratch) {
 
 Progress PlanTask::RunStep(Scratch scratch, uint64_t* work_elements) {
   Claim claim;
+  Progress progress;
+  bool ends;
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
-    const Progress progress = ClaimStep(&claim);
-    if (progress != Progress::kRan) return progress;
+    progress = ClaimStep(&claim);
+    ends = progress == Progress::kDone && TakeEnd();
   }
-  *work_elements += 64 + context_.layout.SliceElements(claim.steps[0].chunk, claim.lane);
-  const StepResult result = RunSteps(context_, {.rank = claim.machine->rank,
-                                                .lane = claim.lane,
-                                                .steps = claim.steps,
-                                                .frame = std::move(claim.frame),
-                                                .policy = &claim.machine->policy,
-                                                .scratch = scratch});
-  bool ends;
-  bool wakes;
-  {
+  if (progress == Progress::kRan) {
+    *work_elements += 64 + context_.layout.SliceElements(claim.steps[0].chunk, claim.lane);
+    const StepResult result = RunSteps(context_, {.participant = claim.machine->participant,
+                                                  .lane = claim.lane,
+                                                  .step = claim.machine->step,
+                                                  .frame = std::move(claim.frame),
+                                                  .policy = &claim.machine->policy,
+                                                  .held = &claim.machine->held,
+                                                  .scratch = scratch});
     const std::lock_guard lock(mutex_);
     EndSteps(claim, result);
     ends = TakeEnd();
     wakes = TakeWake();
   }
   if (wakes) Wake();
-  if (!ends) return Progress::kRan;
+  if (!ends) return progress;
   End();
   return Progress::kDone;
 }
 
 Progress PlanTask::ClaimStep(Claim* claim) {
   if (failed_ || unfinished_lanes_ == 0) return Progress::kDone;
-  if (runnable_.empty()) {
-    parked_ = true;
-    return Progress::kIdle;
+  Machine* machine = nullptr;
+  while (machine == nullptr) {
+    if (runnable_.empty()) {
+      parked_ = true;
+      return Progress::kIdle;
+    }
+    machine = runnable_.back();
+    runnable_.pop_back();
+    // Others may have filled the link meanwhile.
+    machine->state = State::kNoFrame;
+    if (HasRoom(*machine)) break;
+    QueueIfRunnable(std::exchange(machine, nullptr));
   }
-  Machine* const machine = runnable_.back();
-  runnable_.pop_back();
   machine->state = State::kRunning;
   ++running_;
   claim->machine = machine;
   claim->lane = slots_[machine->slot].lane;
-  claim->steps = StepsAt(*machine);
+  claim->steps = RunAt(*machine);
   if (Receives(claim->steps[0].kind)) {
-    const auto arrived =
-        std::find_if(machine->inbox.begin(), machine->inbox.end(),
-                     [&](const Arrived& one) { return one.tag.from == claim->steps[0].from; });
+    const uint32_t from = context_.plan->first_rank[claim->steps[0].from];
+    const auto arrived = std::find_if(machine->inbox.begin(), machine->inbox.end(),
+                                      [&](const Arrived& one) { return one.tag.from == from; });
     claim->frame = std::move(arrived->frame);
     machine->inbox.erase(arrived);
   }
   return Progress::kRan;
 }
 
-// The machine's next step; with it the send of the same chunk that follows a copy or the end of a
-// reduction.
-std::span<const plan::Step> PlanTask::StepsAt(const Machine& machine) const {
-  const std::span<const plan::Step> rest =
-      std::span(plan_->steps[machine.rank]).subspan(machine.step);
-  const bool makes_chunk =
-      rest[0].kind == plan::StepKind::kCopy || rest[0].kind == plan::StepKind::kReduceStore;
-  const bool with_send = makes_chunk && rest.size() > 1 && rest[1].kind == plan::StepKind::kSend &&
-                         rest[1].chunk == rest[0].chunk;
-  return rest.first(with_send ? 2 : 1);
+std::span<const Step> PlanTask::RunAt(const Machine& machine) const {
+  return context_.plan->RunAt(machine.participant, machine.step);
 }
 
-bool PlanTask::CanRun(const Machine& machine) const {
-  const plan::Step& step = plan_->steps[machine.rank][machine.step];
-  return !Receives(step.kind) ||
-         std::any_of(machine.inbox.begin(), machine.inbox.end(),
-                     [&](const Arrived& one) { return one.tag.from == step.from; });
+bool PlanTask::HasFrame(const Machine& machine) const {
+  const Step& step = RunAt(machine)[0];
+  if (!Receives(step.kind)) return true;
+  const uint32_t from = context_.plan->first_rank[step.from];
+  return std::any_of(machine.inbox.begin(), machine.inbox.end(),
+                     [&](const Arrived& one) { return one.tag.from == from; });
 }
 
-void PlanTask::QueueIfRunnable(Machine* machine) {
-  if (machine->state != State::kWaiting || !CanRun(*machine)) return;
+bool PlanTask::HasRoom(const Machine& machine) const {
+  const std::span<const Step> run = RunAt(machine);
+  return std::all_of(run.begin(), run.end(), [&](const Step& step) {
+    return !Sends(step.kind) || place_[step.to] != kNobody ||
+           transport_->HasRoom(context_.plan->first_rank[step.to]);
+  });
+}
+
+void PlanTask::QueueIfRunnable(Machine* machine, bool at_end) {
+  if (machine->state != State::kNoFrame || !HasFrame(*machine)) return;
+  EndWait(machine);
+  if (!HasRoom(*machine)) {
+    machine->state = State::kNoRoom;
+    without_room_.push_back(machine);
+    return;
+  }
   machine->state = State::kQueued;
-  runnable_.push_back(machine);
+  if (at_end) {
+    runnable_.push_back(machine);
+  } else {
+    runnable_.push_front(machine);
+  }
+}
+
+// The machine's wait for a frame, or for room, is over; another may begin.
+void PlanTask::EndWait(Machine* machine) {
+  const int64_t now_ns = MonotonicNanos();
+  uint64_t& sum =
+      machine->state == State::kNoRoom ? result_.stats.room_wait_ns : result_.stats.receive_wait_ns;
+  sum += static_cast<uint64_t>(now_ns - machine->waits_since_ns);
+  machine->waits_since_ns = now_ns;
+}
+
+void PlanTask::OnRoom() {
+  bool wakes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_ || ended_) return;
+    for (Machine* const machine : std::exchange(without_room_, {})) {
+      EndWait(machine);
+      machine->state = State::kNoFrame;
+      QueueIfRunnable(machine, /*at_end=*/false);
+    }
+    wakes = TakeWake();
+  }
+  if (wakes) Wake();
 }
 
 void PlanTask::OpenLane(uint32_t slot, uint64_t lane) {
   slots_[slot].lane = lane;
-  slots_[slot].unfinished = plan_->ranks();
-  for (uint32_t rank = 0; rank < plan_->ranks(); ++rank) {
-    Machine& machine = slots_[slot].machines[rank];
-    machine.rank = rank;
+  slots_[slot].unfinished = static_cast<uint32_t>(mine_.size());
+  for (uint32_t place = 0; place < mine_.size(); ++place) {
+    Machine& machine = slots_[slot].machines[place];
+    machine.participant = mine_[place];
     machine.slot = slot;
     machine.step = 0;
-    machine.state = State::kWaiting;
+    machine.state = State::kNoFrame;
+    machine.waits_since_ns = MonotonicNanos();
     machine.policy = first_policy_;
-    if (!CanRun(machine)) continue;
+    machine.inbox.clear();
+    if (const auto early = early_.find({lane, place}); early != early_.end()) {
+      machine.inbox = std::move(early->second);
+      early_.erase(early);
+    }
+    if (context_.plan->plan.steps[machine.participant].empty()) {
+      machine.state = State::kDone;
+      --slots_[slot].unfinished;
+      continue;
+    }
     // To the other end: lanes that are open already go first.
-    machine.state = State::kQueued;
-    runnable_.push_front(&machine);
+    QueueIfRunnable(&machine, /*at_end=*/false);
   }
 }
 
@@ -169,15 +266,18 @@ void PlanTask::EndSteps(const Claim& claim, const StepResult& result) {
   Machine& machine = *claim.machine;
   --running_;
   result_.stats.Add(result.stats);
-  if (!result.status.ok()) Fail(result.status, result.culprit_rank);
+  CountSends(claim, result);
+  if (!result.status.ok()) FailLocked(result.status, result.culprit_rank);
   if (failed_) return;
   machine.step += claim.steps.size();
-  if (machine.step < plan_->steps[machine.rank].size()) {
-    machine.state = State::kWaiting;
+  if (machine.step < context_.plan->plan.steps[machine.participant].size()) {
+    machine.state = State::kNoFrame;
+    machine.waits_since_ns = MonotonicNanos();
     QueueIfRunnable(&machine);
     return;
   }
   machine.state = State::kDone;
+  machine.held.Clear();
   Slot& slot = slots_[machine.slot];
   if (--slot.unfinished > 0) return;
   --unfinished_lanes_;
@@ -185,7 +285,29 @@ void PlanTask::EndSteps(const Claim& claim, const StepResult& result) {
   if (next < context_.layout.lanes()) OpenLane(machine.slot, next);
 }
 
-void PlanTask::Fail(absl::Status status, int culprit_rank) {
+void PlanTask::CountSends(const Claim& claim, const StepResult& result) {
+  if (result.sent_bytes == 0) return;
+  const policy::Decision& decision = result.decision;
+  const auto& uses = context_.plan->uses[claim.machine->participant];
+  for (size_t i = 0; i < claim.steps.size(); ++i) {
+    const Step& step = claim.steps[i];
+    if (!Sends(step.kind)) continue;
+    SendStepStats& stats = result_.stats.send_steps[std::min<size_t>(
+        uses[claim.machine->step + i].send_ordinal, kMostSendSteps - 1)];
+    stats.phase = step.phase;
+    stats.link = context_.LinkBetween(claim.machine->participant, step.to);
+    ++stats.decisions[static_cast<size_t>(decision.reason)];
+    if (result.density_known) {
+      stats.sparsity_sum += decision.sparsity;
+      ++stats.sparsity_count;
+    }
+    if (decision.threshold != 0) stats.threshold = decision.threshold;
+    stats.wire_bytes += result.sent_bytes;
+    stats.dense_bytes += result.sent_dense_bytes;
+  }
+}
+
+void PlanTask::FailLocked(absl::Status status, int culprit_rank) {
   if (failed_) return;  // the first reason counts
   failed_ = true;
   result_.status = std::move(status);
@@ -212,7 +334,9 @@ void PlanTask::End() {
   {
     const std::lock_guard lock(mutex_);
     runnable_.clear();
+    without_room_.clear();
     slots_.clear();  // frames go back to the pool
+    early_.clear();
     done = std::move(done_);
     result = std::move(result_);
   }
@@ -225,7 +349,7 @@ void PlanTask::Cancel(absl::Status reason, int culprit_rank) {
   {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
-    Fail(std::move(reason), culprit_rank);
+    FailLocked(std::move(reason), culprit_rank);
     ends = TakeEnd();
     wakes = TakeWake();
   }
@@ -233,28 +357,60 @@ void PlanTask::Cancel(absl::Status reason, int culprit_rank) {
   if (ends) End();
 }
 
+// A transport's thread does not end the operation: the transport would have to stop, and its owner
+// to drop it, within a call of its own; and the task may still be in its constructor. Whoever asks
+// next for a step ends it: the task is in a queue, or somebody is woken.
+void PlanTask::FailFromAfar(absl::Status status, int culprit_rank) {
+  bool wakes;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    FailLocked(std::move(status), culprit_rank);
+    wakes = TakeWake();
+  }
+  if (wakes) Wake();
+}
+
 void PlanTask::OnPeerFailed(uint32_t rank, absl::Status reason) {
-  Cancel(std::move(reason), static_cast<int>(rank));
+  FailFromAfar(std::move(reason), static_cast<int>(rank));
 }
 
 // What arrives must be what the plan has next on that edge: everything else is the sender's error.
 absl::Status PlanTask::CheckTag(const transport::Tag& tag) const {
-  if (tag.to >= plan_->ranks() || tag.from >= plan_->ranks()) {
-    return absl::DataLossError(
-        absl::StrCat("a frame from rank ", tag.from, " to rank ", tag.to, " of ", plan_->ranks()));
+  const PreparedPlan& plan = *context_.plan;
+  const auto participant = [&](uint32_t rank) {
+    if (rank >= plan.participant_of_rank.size()) return kNobody;
+    const uint32_t owner = plan.participant_of_rank[rank];
+    return plan.first_rank[owner] == rank ? owner : kNobody;
+  };
+  const uint32_t from = participant(tag.from);
+  const uint32_t to = participant(tag.to);
+  if (from == kNobody || to == kNobody || place_[to] == kNobody) {
+    return absl::DataLossError(absl::StrCat("a frame from rank ", tag.from, " to rank ", tag.to,
+                                            ", which is not of this operation"));
   }
   const Slot& slot = slots_[tag.lane % slots_.size()];
-  const Machine& machine = slot.machines[tag.to];
-  const std::vector<plan::Step>& steps = plan_->steps[tag.to];
+  const std::vector<Step>& steps = plan.plan.steps[to];
+  const Inbox* inbox = nullptr;
+  size_t next = steps.size();
+  if (slot.lane == tag.lane) {
+    const Machine& machine = slot.machines[place_[to]];
+    inbox = &machine.inbox;
+    next = machine.step + (machine.state == State::kRunning ? RunAt(machine).size() : 0);
+  } else if (tag.lane > slot.lane && tag.lane < context_.layout.lanes()) {
+    const auto early = early_.find({tag.lane, place_[to]});
+    if (early != early_.end()) inbox = &early->second;
+    next = 0;
+  }
   // Frames of this edge that wait already come first.
-  auto skip = std::count_if(machine.inbox.begin(), machine.inbox.end(),
-                            [&](const Arrived& one) { return one.tag.from == tag.from; });
-  size_t next = machine.step + (machine.state == State::kRunning ? StepsAt(machine).size() : 0);
-  for (; slot.lane == tag.lane && next < steps.size(); ++next) {
-    if (!Receives(steps[next].kind) || steps[next].from != tag.from || skip-- > 0) continue;
-    if (steps[next].chunk == tag.chunk && steps[next].phase == tag.phase) {
-      return absl::OkStatus();
-    }
+  ptrdiff_t skip = 0;
+  if (inbox != nullptr) {
+    skip = std::count_if(inbox->begin(), inbox->end(),
+                         [&](const Arrived& one) { return one.tag.from == tag.from; });
+  }
+  for (; next < steps.size(); ++next) {
+    if (!Receives(steps[next].kind) || steps[next].from != from || skip-- > 0) continue;
+    if (steps[next].chunk == tag.chunk && steps[next].phase == tag.phase) return absl::OkStatus();
     break;
   }
   return absl::DataLossError(absl::StrCat("rank ", tag.to, " received a frame from rank ", tag.from,
@@ -263,22 +419,23 @@ absl::Status PlanTask::CheckTag(const transport::Tag& tag) const {
 }
 
 void PlanTask::OnFrame(const transport::Tag& tag, transport::Frame frame) {
-  absl::Status status;
-  bool wakes = false;
+  bool wakes;
   {
     const std::lock_guard lock(mutex_);
-    if (failed_ || ended_ || slots_.empty()) return;
-    status = CheckTag(tag);
-    if (status.ok()) {
-      Machine& machine = slots_[tag.lane % slots_.size()].machines[tag.to];
-      machine.inbox.push_back({tag, std::move(frame)});
-      QueueIfRunnable(&machine);
-      wakes = TakeWake();
+    if (failed_ || ended_) return;
+    if (absl::Status status = CheckTag(tag); !status.ok()) {
+      FailLocked(std::move(status), static_cast<int>(tag.from));
+    } else {
+      const uint32_t place = place_[context_.plan->participant_of_rank[tag.to]];
+      Slot& slot = slots_[tag.lane % slots_.size()];
+      if (slot.lane == tag.lane) {
+        slot.machines[place].inbox.push_back({tag, std::move(frame)});
+        QueueIfRunnable(&slot.machines[place]);
+      } else {
+        early_[{tag.lane, place}].push_back({tag, std::move(frame)});
+      }
     }
-  }
-  if (!status.ok()) {
-    Cancel(status, static_cast<int>(tag.from));
-    return;
+    wakes = TakeWake();
   }
   if (wakes) Wake();
 }

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "collective/plan/plan.h"
 #include "collective/policy/settings.h"
 #include "collective/runtime/host/step_runner.h"
 #include "collective/runtime/task.h"
@@ -16,36 +18,42 @@
 
 namespace spccl::runtime {
 
-// Every participant of the plan, in every lane, is a small state machine: it can run when its next
-// step is one that receives nothing, or when that step's frame is there. RunOne runs one step of
-// one machine (several, while they are tiny). Only a window of lanes is open at a time, so that
-// there is work for every thread, but frames stay few: a lane of a ring never has more frames than
-// ranks, so the task holds at most lanes x ranks frames, and one more for each running thread.
+// Elements of a slice, for slices of `slice_bytes` of partial sums; 0: chosen by measurement (see
+// plan_task.cc). Nodes that share an operation must come to the same.
+uint64_t SliceElements(const OpDesc& op, size_t slice_bytes);
+
+// Runs the participants of a plan that are this node's; frames of the others come by the transport.
+//
+// Every participant, in every lane, is a small state machine: it can run when its next steps have
+// their frame and the links that they send to have room. RunOne runs one run of steps of one
+// machine (several, while they are tiny). Only a window of lanes is open at a time, so that there
+// is work for every thread, but frames stay few: a lane of a ring never has more frames than
+// participants.
 //
 // One lock guards who runs what; it is never held while data is touched. Machines that became
 // runnable last run first: a frame is then worked on by the thread in whose cache it is.
 //
-// All participants run here. To spread an operation over nodes, three things are to be added:
-// - Options gets the set of participants that run here; the others' frames come from the transport,
-//   which the task asks no different questions (see transport/transport.h).
-// - A frame may come before its lane is open here: it waits in its slot instead of being refused.
-// - Credit. Here a lane closes only when all participants are through it, which holds everyone to
-//   the window; a participant elsewhere that only sends (a broadcast's root) would run ahead. A
-//   lane of the window should open there only when the next participant has said that it has room.
+// Frames may come before their lane is open here, or before their participant is at their step:
+// they wait. A frame that the plan does not have at that place is refused, so what waits is bounded
+// by what the plan sends: at most, where others only send (a broadcast's root), the operation's
+// data. What waits on this side for a link is bounded by Transport::HasRoom.
 class PlanTask final : public Task, private transport::Sink {
  public:
   struct Options {
     OpDesc op;
-    std::shared_ptr<const plan::Plan> plan;  // has passed plan::Check; of ranks.size() participants
-    std::vector<RankBuffers> ranks;
+    std::shared_ptr<const PreparedPlan> plan;
+    std::vector<uint32_t> mine;          // participants that run here; empty: all
+    std::vector<RankBuffers> ranks;      // by rank; what is not a member of `mine` is not looked at
     std::vector<uint32_t> node_of_rank;  // empty: one node
     policy::Settings settings;
-    size_t slice_bytes = 0;   // of partial sums; 0: chosen by measurement (see plan_task.cc)
-    uint32_t open_lanes = 0;  // 0: enough for the machine's threads
+    size_t slice_bytes = 0;
+    uint32_t open_lanes = 0;  // 0: enough for the machine's threads, and for the way between nodes
     std::unique_ptr<transport::Transport> transport;
     transport::FramePool* pool = nullptr;  // outlives the task
   };
 
+  // Frames may come, and the operation may fail, from within the constructor on; its end is told
+  // from within RunOne or Cancel.
   PlanTask(Options options, DoneFn done);
   ~PlanTask() override;
 
@@ -57,20 +65,23 @@ class PlanTask final : public Task, private transport::Sink {
     transport::Tag tag;
     transport::Frame frame;
   };
-  enum class State : uint8_t { kWaiting, kQueued, kRunning, kDone };
+  using Inbox = absl::InlinedVector<Arrived, 2>;  // in order of arrival
+  enum class State : uint8_t { kNoFrame, kNoRoom, kQueued, kRunning, kDone };
   struct Machine {
-    uint32_t rank = 0;
+    uint32_t participant = 0;
     uint32_t slot = 0;
     size_t step = 0;
-    State state = State::kWaiting;
+    State state = State::kNoFrame;
+    int64_t waits_since_ns = 0;
     policy::SendPolicy policy;
-    absl::InlinedVector<Arrived, 2> inbox;  // in order of arrival
+    Inbox inbox;
+    HeldFrames held;
   };
   // Lanes slot, slot + window, slot + 2 window, ... run here, one after the other.
   struct Slot {
     uint64_t lane = 0;
     uint32_t unfinished = 0;
-    std::vector<Machine> machines;  // by rank
+    std::vector<Machine> machines;  // as in mine_
   };
   struct Claim {
     Machine* machine = nullptr;
@@ -81,31 +92,39 @@ class PlanTask final : public Task, private transport::Sink {
 
   void OnFrame(const transport::Tag& tag, transport::Frame frame) override;
   void OnPeerFailed(uint32_t rank, absl::Status reason) override;
+  void OnRoom() override;
 
   Progress RunStep(Scratch scratch, uint64_t* work_elements);
   // The following require mutex_.
   Progress ClaimStep(Claim* claim);
-  std::span<const plan::Step> StepsAt(const Machine& machine) const;
-  bool CanRun(const Machine& machine) const;
-  void QueueIfRunnable(Machine* machine);
+  std::span<const plan::Step> RunAt(const Machine& machine) const;
+  bool HasFrame(const Machine& machine) const;
+  bool HasRoom(const Machine& machine) const;
+  void QueueIfRunnable(Machine* machine, bool at_end = true);
   void OpenLane(uint32_t slot, uint64_t lane);
   void EndSteps(const Claim& claim, const StepResult& result);
-  void Fail(absl::Status status, int culprit_rank);
+  void CountSends(const Claim& claim, const StepResult& result);
+  void EndWait(Machine* machine);
+  void FailLocked(absl::Status status, int culprit_rank);
   absl::Status CheckTag(const transport::Tag& tag) const;
   bool TakeEnd();   // true for the one caller that must call End()
   bool TakeWake();  // true if the waker must be called
 
+  void FailFromAfar(absl::Status status, int culprit_rank);
   void End();
 
-  const std::shared_ptr<const plan::Plan> plan_;
+  const std::vector<uint32_t> mine_;   // participants, ascending
+  const std::vector<uint32_t> place_;  // by participant: in mine_; kNobody: elsewhere
   const policy::SendPolicy first_policy_;
-  StepContext context_;
   const std::unique_ptr<transport::Transport> transport_;
+  const StepContext context_;
   DoneFn done_;
 
   std::mutex mutex_;
   std::vector<Slot> slots_;
+  std::map<std::pair<uint64_t, uint32_t>, Inbox> early_;  // by lane and place: lanes not yet open
   std::deque<Machine*> runnable_;
+  std::vector<Machine*> without_room_;
   uint64_t unfinished_lanes_ = 0;
   uint32_t running_ = 0;
   bool failed_ = false, ended_ = false;

@@ -1,17 +1,14 @@
-// Carries out one step of a plan for one slice, on host memory: receive, reduce, encode, store.
+// Carries out steps of a plan for one slice, on host memory: receive, reduce, encode, store, send.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "collective/op.h"
 #include "collective/plan/plan.h"
 #include "collective/policy/send_policy.h"
-#include "collective/runtime/layout.h"
-#include "collective/runtime/rank_buffers.h"
+#include "collective/runtime/host/held_frames.h"
+#include "collective/runtime/host/step_context.h"
 #include "collective/runtime/task.h"
 #include "collective/transport/transport.h"
 
@@ -20,35 +17,28 @@ namespace spccl::runtime {
 // The most bytes of a slice in the type of its partial sums: a thread's scratch holds four of them.
 inline constexpr size_t kLargestSliceBytes = kScratchBytes / 4;
 
-// What all steps of an operation share. Borrowed; read by several threads at once.
-struct StepContext {
-  OpDesc op;
-  std::vector<RankBuffers> ranks;
-  std::vector<uint32_t> node_of_rank;  // empty: one node
-  Layout layout;
-  transport::FramePool* pool;
-  transport::Transport* transport;
-};
-
-// What one step needs and gives.
+// What a run of steps needs and gives.
 struct StepArgs {
-  uint32_t rank;
+  uint32_t participant;
   uint64_t lane;
-  // One step, or a kCopy or kReduceStore with the kSend of the same chunk behind it: so the chunk
-  // is sent from where it lies in the cache.
-  std::span<const plan::Step> steps;
-  transport::Frame frame;  // what the first step receives, if it receives
+  size_t step;  // where the run starts: PreparedPlan::RunAt; a step of which use.run_steps > 0
+  transport::Frame frame;  // what its first step receives, if it receives
   policy::SendPolicy* policy;
+  HeldFrames* held;
   Scratch scratch;
 };
 
 struct StepResult {
   absl::Status status;
   int culprit_rank = -1;
-  OpStats stats;
+  OpStats stats;  // without steps
+  // What was sent: the steps that did, by one decision.
+  policy::Decision decision;
+  bool density_known = false;                     // decision.sparsity means something
+  uint64_t sent_bytes = 0, sent_dense_bytes = 0;  // of each
 };
 
-// Allocates nothing but frames. Thread-safe for different (rank, lane).
+// Allocates nothing but frames. Thread-safe for different (participant, lane).
 StepResult RunSteps(const StepContext& context, StepArgs args);
 
 }  // namespace spccl::runtime

@@ -201,6 +201,22 @@ void CommunicatorState::OnLinkFailed(Link* link, const absl::Status& reason) {
   Fail(&lock, rank_of_link[IndexOf(link)], reason);
 }
 
+// To all operations: most have nothing that waits, and find that out at once.
+void CommunicatorState::OnRoom() {
+  Lock lock(mutex);
+  std::vector<std::shared_ptr<Operation>> all;
+  for (const auto& [sequence, operation] : operations) all.push_back(operation);
+  for (const auto& operation : all) {
+    if (operation->sink == nullptr || operation->stopped) continue;
+    operation->in_sink.push_back(std::this_thread::get_id());
+    Sink* const sink = operation->sink;
+    lock.unlock();
+    sink->OnRoom();
+    lock.lock();
+    LeaveSinkLocked(operation.get());
+  }
+}
+
 absl::StatusOr<std::shared_ptr<CommunicatorState::Operation>> CommunicatorState::Open(
     const OperationOptions& options) {
   const Lock lock(mutex);
@@ -305,7 +321,7 @@ class UcxTransport final : public Transport {
   absl::Status Send(const Tag& tag, Frame frame) override {
     SPCCL_CHECK(tag.from < state_->link_of_rank.size() && tag.to < state_->link_of_rank.size());
     Link* const link = state_->link_of_rank[tag.to].get();
-    if (link == nullptr) return Deliver(tag, std::move(frame));
+    SPCCL_CHECK(link != nullptr);  // a rank of another node
     SPCCL_CHECK(frame.size_bytes() > 0 && frame.size_bytes() <= options_.largest_frame_bytes);
     const size_t stream = tag.lane % state_->workers.size();
     // Relaxed: frames of one lane are sent one after the other; the index only has to be unique
@@ -324,20 +340,11 @@ class UcxTransport final : public Transport {
     return link->Submit(message, std::move(frame));
   }
 
- private:
-  // To a rank of this node: by changing hands.
-  absl::Status Deliver(const Tag& tag, Frame frame) {
-    CommunicatorState::Lock lock(state_->mutex);
-    if (operation_->stopped) return absl::CancelledError("the operation has ended");
-    operation_->in_sink.push_back(std::this_thread::get_id());
-    Sink* const sink = operation_->sink;
-    lock.unlock();
-    sink->OnFrame(tag, std::move(frame));
-    lock.lock();
-    state_->LeaveSinkLocked(operation_.get());
-    return absl::OkStatus();
+  bool HasRoom(uint32_t to) override {
+    return state_->link_of_rank[to]->HasRoom(state_->key, options_.sequence);
   }
 
+ private:
   const std::shared_ptr<CommunicatorState> state_;
   const std::shared_ptr<CommunicatorState::Operation> operation_;
   const OperationOptions options_;

@@ -76,6 +76,7 @@ struct CommunicatorState : std::enable_shared_from_this<CommunicatorState> {
   // Takes a kOpen or kFrame. An error is one of the whole link; others fail the communicator.
   absl::Status OnMessage(uint32_t worker, Link* link, const Message& message, Frame frame);
   void OnLinkFailed(Link* link, const absl::Status& reason);
+  void OnRoom();
 
   absl::StatusOr<std::shared_ptr<Operation>> Open(const OperationOptions& options);
   void Start(const std::shared_ptr<Operation>& operation, Sink* sink);
@@ -112,6 +113,7 @@ class Communicator {
   // The transport of one operation, and word to the peers that it may be sent now. Fails if a peer
   // is gone, or has called something else (the error says both).
   //
+  // A transport sends to ranks of other nodes only (see transport/mesh for both).
   // A transport's Stop ends deliveries to its sink; frames that its Send took still travel.
   absl::StatusOr<std::unique_ptr<Transport>> OpenOperation(const OperationOptions& options);
 

@@ -68,8 +68,9 @@ absl::StatusOr<std::shared_ptr<Link>> Fabric::Connect(ConnectOptions options) {
                                                    .on_up = std::move(options.on_up),
                                                    .on_failed = std::move(options.on_failed)});
   for (size_t stream = 0; stream < workers.size(); ++stream) {
-    absl::StatusOr<std::shared_ptr<Endpoint>> endpoint = workers[stream]->Connect(
-        options.peer.addresses[stream % options.peer.addresses.size()], options.own.token);
+    absl::StatusOr<std::shared_ptr<Endpoint>> endpoint =
+        workers[stream]->Connect(options.peer.addresses[stream % options.peer.addresses.size()],
+                                 options.own.token, link->window_);
     if (!endpoint.ok()) {
       link->CloseEndpoints();
       return Annotate(endpoint.status(), link->name());
@@ -154,6 +155,26 @@ std::shared_ptr<CommunicatorState> Fabric::FindState(const Link& link, const Key
   return state == nullptr || state->IndexOf(&link) == state->links.size() ? nullptr : state;
 }
 
+std::vector<std::shared_ptr<CommunicatorState>> Fabric::StatesOf(const Link& link) const {
+  std::vector<std::shared_ptr<CommunicatorState>> states;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, weak] : communicators_) {
+    auto state = weak.lock();
+    if (state != nullptr && state->IndexOf(&link) < state->links.size()) {
+      states.push_back(std::move(state));
+    }
+  }
+  return states;
+}
+
+void Fabric::TellRoom(const Link& link) const {
+  for (const auto& state : StatesOf(link)) state->OnRoom();
+}
+
+void Fabric::OnRoom(uint32_t /*worker*/, const Key128& link) {
+  if (const auto roomy = FindLink(link)) TellRoom(*roomy);
+}
+
 void Fabric::OnMessage(uint32_t worker, const Message& message, Frame frame) {
   const std::shared_ptr<Link> link = FindLink(message.token);
   if (link == nullptr) return OnStranger(message);
@@ -164,10 +185,11 @@ void Fabric::OnMessage(uint32_t worker, const Message& message, Frame frame) {
     case MessageKind::kAnswer:
       return link->OnAnswer(message.sequence);
     case MessageKind::kClose:
-      return link->OnPeerClosed(message.communicator);
+      if (link->OnPeerClosed(message.communicator)) TellRoom(*link);
+      return;
     case MessageKind::kOpen:
       // Also where the communicator is closed here: frames of it may wait still.
-      link->OnPeerOpened(message.communicator, message.sequence);
+      if (link->OnPeerOpened(message.communicator, message.sequence)) TellRoom(*link);
       break;
     case MessageKind::kFrame:
       link->frames_received_.fetch_add(1, std::memory_order_relaxed);
@@ -252,17 +274,7 @@ void Fabric::FailLink(const std::shared_ptr<Link>& link, const absl::Status& rea
     Log(LogLevel::kWarning, "ucx", "a data link failed",
         {{"peer", link->name()}, {"reason", std::string(reason.message())}});
   }
-  std::vector<std::shared_ptr<CommunicatorState>> states;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, weak] : communicators_) {
-      const auto state = weak.lock();
-      if (state != nullptr && state->IndexOf(link.get()) < state->links.size()) {
-        states.push_back(state);
-      }
-    }
-  }
-  for (const auto& state : states) state->OnLinkFailed(link.get(), reason);
+  for (const auto& state : StatesOf(*link)) state->OnLinkFailed(link.get(), reason);
   if (!by_us && link->options_.on_failed) link->options_.on_failed(reason);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     workers_[worker]->Post(

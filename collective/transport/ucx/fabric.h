@@ -100,10 +100,13 @@ class Fabric final : private WorkerHandler {
   void OnReceiveFailed(uint32_t worker, const Message& message, absl::Status reason) override;
   void OnRubbish(uint32_t worker) override;
   void OnEndpointFailed(uint32_t worker, const Key128& link, absl::Status reason) override;
+  void OnRoom(uint32_t worker, const Key128& link) override;
   void OnStopping(uint32_t worker) override;
 
   std::shared_ptr<Link> FindLink(const Key128& token) const;
   std::shared_ptr<CommunicatorState> FindState(const Link& link, const Key128& key) const;
+  std::vector<std::shared_ptr<CommunicatorState>> StatesOf(const Link& link) const;
+  void TellRoom(const Link& link) const;
   void OnStranger(const Message& message);
   void OnStray(Link* link, const Message& message);
   void StartReceive(uint32_t worker, Link* link, const Message& message, Rendezvous rendezvous);

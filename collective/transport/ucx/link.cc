@@ -15,6 +15,7 @@ LinkCounters Link::counters() const {
   counters.frames_received = frames_received_.load(std::memory_order_relaxed);
   counters.bytes_received = bytes_received_.load(std::memory_order_relaxed);
   counters.round_trip_ns = round_trip_ns_.load(std::memory_order_relaxed);
+  counters.unsent_bytes = window_->unsent_bytes();
   const std::lock_guard lock(mutex_);
   counters.frames_waiting = waiting_frames_;
   return counters;
@@ -103,6 +104,16 @@ absl::Status Link::Submit(const Message& message, Frame frame) {
   return absl::OkStatus();
 }
 
+bool Link::HasRoom(const Key128& communicator, uint64_t sequence) {
+  if (!window_->HasRoom()) return false;
+  // What waits for the peer's opening is its operation's own affair, and holds up no other.
+  const std::lock_guard lock(mutex_);
+  const auto flow = flows_.find(communicator);
+  if (flow == flows_.end()) return true;  // Submit says what is wrong
+  const auto early = flow->second.early.find(sequence);
+  return early == flow->second.early.end() || early->second.waiting.empty();
+}
+
 bool Link::AdmitLocked(Early* early, uint64_t cost_bytes) {
   if (early_bytes_ + cost_bytes > kEarlyBytes) return false;
   early_bytes_ += cost_bytes;
@@ -132,12 +143,12 @@ void Link::AdmitWaitingLocked(Batch* batch) {
   }
 }
 
-void Link::OnPeerOpened(const Key128& communicator, uint64_t sequence) {
+bool Link::OnPeerOpened(const Key128& communicator, uint64_t sequence) {
   Batch batch;
   {
     const std::lock_guard lock(mutex_);
     const auto found = flows_.find(communicator);
-    if (found == flows_.end() || !status_.ok()) return;
+    if (found == flows_.end() || !status_.ok()) return false;
     Flow& flow = found->second;
     flow.opened = std::max(flow.opened.value_or(0), sequence);
     const auto end = flow.early.upper_bound(*flow.opened);
@@ -147,15 +158,15 @@ void Link::OnPeerOpened(const Key128& communicator, uint64_t sequence) {
     AdmitWaitingLocked(&batch);
     EraseIfOverLocked(found);
   }
-  SendBatch(std::move(batch));
+  return SendBatch(std::move(batch));
 }
 
-void Link::OnPeerClosed(const Key128& communicator) {
+bool Link::OnPeerClosed(const Key128& communicator) {
   Batch unwanted, batch;
   {
     const std::lock_guard lock(mutex_);
     const auto found = flows_.find(communicator);
-    if (found == flows_.end()) return;
+    if (found == flows_.end()) return false;
     Flow& flow = found->second;
     flow.closed_there = true;
     for (auto& [sequence, early] : flow.early) ReleaseLocked(&early, &unwanted);
@@ -163,7 +174,8 @@ void Link::OnPeerClosed(const Key128& communicator) {
     AdmitWaitingLocked(&batch);
     EraseIfOverLocked(found);
   }
-  SendBatch(std::move(batch));
+  // What is unwanted waits no more either.
+  return SendBatch(std::move(batch)) || !unwanted.empty();
 }
 
 bool Link::Fail(absl::Status reason) {
@@ -182,8 +194,9 @@ void Link::CloseEndpoints() {
   }
 }
 
-void Link::SendBatch(Batch batch) {
+bool Link::SendBatch(Batch batch) {
   for (Early::Waiting& one : batch) SendNow(one.message, std::move(one.frame));
+  return !batch.empty();
 }
 
 void Link::SendNow(const Message& message, Frame frame) {
@@ -192,6 +205,7 @@ void Link::SendNow(const Message& message, Frame frame) {
   if (message.kind == MessageKind::kFrame) {
     frames_sent_.fetch_add(1, std::memory_order_relaxed);
     bytes_sent_.fetch_add(message.frame_bytes, std::memory_order_relaxed);
+    window_->Add(message.frame_bytes);
   }
   options_.workers[message.stream]->Send(endpoints_[message.stream], proven, std::move(frame));
 }

@@ -29,6 +29,7 @@ struct LinkCounters {
   uint64_t frames_sent = 0, bytes_sent = 0;  // handed to UCX; bytes of frames
   uint64_t frames_received = 0, bytes_received = 0;
   uint64_t frames_waiting = 0;  // until the peer opens their operation
+  uint64_t unsent_bytes = 0;    // handed to UCX, not yet put out
   int64_t round_trip_ns = 0;    // when the link came up; 0 before
 };
 
@@ -85,8 +86,11 @@ class Link {
   void CloseFlow(const Key128& communicator);
   // Takes a kOpen or kFrame.
   absl::Status Submit(const Message& message, Frame frame);
-  void OnPeerOpened(const Key128& communicator, uint64_t sequence);
-  void OnPeerClosed(const Key128& communicator);
+  // Whether more of the operation should be submitted now; if not, Fabric says when.
+  bool HasRoom(const Key128& communicator, uint64_t sequence);
+  // True if something went that had waited.
+  bool OnPeerOpened(const Key128& communicator, uint64_t sequence);
+  bool OnPeerClosed(const Key128& communicator);
   // The first failure's reason counts; false if there was one already.
   bool Fail(absl::Status reason);
   void CloseEndpoints();
@@ -96,11 +100,12 @@ class Link {
   void AdmitWaitingLocked(Batch* batch);
   bool AdmitLocked(Early* early, uint64_t cost_bytes);
   void EraseIfOverLocked(std::map<Key128, Flow>::iterator flow);
-  void SendBatch(Batch batch);
+  bool SendBatch(Batch batch);  // true if there was anything
   void SendNow(const Message& message, Frame frame);
 
   const Options options_;
   std::vector<std::shared_ptr<Endpoint>> endpoints_;  // by worker; set before anyone else knows us
+  const std::shared_ptr<SendWindow> window_ = std::make_shared<SendWindow>();
 
   std::atomic<bool> up_{false};
   std::atomic<int64_t> hello_ns_{0}, round_trip_ns_{0};

@@ -149,7 +149,16 @@ void Worker::SendLocked(std::unique_ptr<Sending> sending) {
     FailLocked(sending->endpoint->link, UcxStatus(UCS_PTR_STATUS(request), "sending"));
   } else if (request != nullptr) {
     sending_.insert(sending.release());
+  } else {
+    SentLocked(*sending);
   }
+}
+
+void Worker::SentLocked(const Sending& sending) {
+  if (!sending.endpoint->window->Remove(sending.frame.size_bytes())) return;
+  Event event{.kind = Event::Kind::kRoom};
+  event.message.token = sending.endpoint->link;
+  events_.push_back(std::move(event));
 }
 
 void Worker::OnSent(void* request, ucs_status_t status, void* sending) {
@@ -158,6 +167,7 @@ void Worker::OnSent(void* request, ucs_status_t status, void* sending) {
   if (status != UCS_OK && owner->endpoint->handle != nullptr) {
     owner->worker->FailLocked(owner->endpoint->link, UcxStatus(status, "sending"));
   }
+  owner->worker->SentLocked(*owner);
   ucp_request_free(request);
 }
 
@@ -296,6 +306,8 @@ void Worker::Deliver(Event event) {
       return handler.OnRubbish(self);
     case Event::Kind::kEndpointFailed:
       return handler.OnEndpointFailed(self, event.message.token, std::move(event.reason));
+    case Event::Kind::kRoom:
+      return handler.OnRoom(self, event.message.token);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "collective/transport/frame_pool.h"
 #include "collective/transport/ucx/context.h"
+#include "collective/transport/ucx/send_window.h"
 #include "collective/transport/ucx/spinner.h"
 #include "collective/transport/ucx/wire.h"
 
@@ -48,15 +49,18 @@ class WorkerHandler {
   // Something that is no message arrived; who sent it is not known.
   virtual void OnRubbish(uint32_t worker) = 0;
   virtual void OnEndpointFailed(uint32_t worker, const Key128& link, absl::Status reason) = 0;
+  // Those who were told that the link's window has no room may ask again.
+  virtual void OnRoom(uint32_t worker, const Key128& link) = 0;
   // The last call: refuse every rendezvous that waits.
   virtual void OnStopping(uint32_t worker) = 0;
 };
 
 // A connection of one worker to one of a peer's. Made, used and closed through the worker.
 struct Endpoint {
-  ucp_ep_h handle = nullptr;  // null once closed
-  Key128 link;                // whose it is
-  bool eager = false;         // see Worker::ChooseProtocol
+  ucp_ep_h handle = nullptr;           // null once closed
+  Key128 link;                         // whose it is
+  std::shared_ptr<SendWindow> window;  // of the link
+  bool eager = false;                  // see Worker::ChooseProtocol
   void* worker = nullptr;
 };
 
@@ -82,9 +86,11 @@ class Worker {
   const std::string& address() const { return address_; }
 
   // The following are thread-safe.
-  absl::StatusOr<std::shared_ptr<Endpoint>> Connect(const std::string& address, const Key128& link);
+  absl::StatusOr<std::shared_ptr<Endpoint>> Connect(const std::string& address, const Key128& link,
+                                                    std::shared_ptr<SendWindow> window);
   void Close(const std::shared_ptr<Endpoint>& endpoint);
-  // Never blocks for the peer. A failure is told through the handler.
+  // Never blocks for the peer. A failure is told through the handler. The frame's bytes are in the
+  // endpoint's window already; they leave it when UCX has put them out.
   void Send(std::shared_ptr<Endpoint> endpoint, const Message& message, Frame frame);
   // Calls `work` on the own thread.
   void Post(std::function<void()> work);
@@ -118,10 +124,11 @@ class Worker {
       kReceived,
       kReceiveFailed,
       kRubbish,
-      kEndpointFailed
+      kEndpointFailed,
+      kRoom
     };
     Kind kind = Kind::kMessage;
-    Message message = {};  // kEndpointFailed: only its token
+    Message message = {};  // kEndpointFailed, kRoom: only its token
     Frame frame = {};
     Rendezvous rendezvous = {};
     absl::Status reason = {};
@@ -145,6 +152,7 @@ class Worker {
   void SendLocked(std::unique_ptr<Sending> sending);
   void EndReceive(Receiving* receiving, ucs_status_t status);
   void FailLocked(const Key128& link, absl::Status reason);
+  void SentLocked(const Sending& sending);
   void CloseLocked(Endpoint* endpoint);
   static std::string RouteLocked(const Endpoint& endpoint);
   void Shutdown();

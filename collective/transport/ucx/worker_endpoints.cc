@@ -10,9 +10,11 @@
 namespace spccl::transport::ucx {
 
 absl::StatusOr<std::shared_ptr<Endpoint>> Worker::Connect(const std::string& address,
-                                                          const Key128& link) {
+                                                          const Key128& link,
+                                                          std::shared_ptr<SendWindow> window) {
   auto endpoint = std::make_shared<Endpoint>();
   endpoint->link = link;
+  endpoint->window = std::move(window);
   endpoint->worker = this;
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |

@@ -7,7 +7,7 @@
 
 #include "collective/plan/ring.h"
 #include "collective/runtime/host/plan_task.h"
-#include "collective/transport/fake/fake_transport.h"
+#include "collective/transport/fake/fake_net.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/collective_oracle.h"
@@ -26,7 +26,7 @@ using spccl::testing::ResultBox;
 using spccl::testing::RunTask;
 using spccl::testing::ScratchMemory;
 using ::testing::HasSubstr;
-using transport::FakeTransport;
+using transport::FakeNet;
 using transport::Frame;
 using transport::Tag;
 
@@ -35,22 +35,19 @@ constexpr uint32_t kRanks = 4;
 class FakeRun {
  public:
   FakeRun(const OpDesc& op, uint64_t seed)
-      : op_(op), inputs_(Inputs(op, seed)), memory_(op, inputs_, 0, 0) {
-    auto owned = std::make_unique<FakeTransport>(seed);
-    fake_ = owned.get();
+      : op_(op), inputs_(Inputs(op, seed)), memory_(op, inputs_, 0, 0), net_(seed) {
     PlanTask::Options options;
     options.op = op;
-    options.plan = std::make_shared<const plan::Plan>(
-        plan::MakeRing(op.kind, plan::FlatMembers(kRanks), op.root));
+    options.plan = Prepare(plan::MakeRing(op.kind, plan::FlatMembers(kRanks), op.root));
     options.ranks = memory_.buffers();
     options.slice_bytes = 256;
     options.open_lanes = 3;
-    options.transport = std::move(owned);
+    options.transport = net_.Open(0);
     options.pool = &pool_;
     task_ = std::make_unique<PlanTask>(std::move(options), box_.Fn());
   }
 
-  FakeTransport& fake() { return *fake_; }
+  FakeNet& fake() { return net_; }
   PlanTask& task() { return *task_; }
   const ResultBox& box() const { return box_; }
 
@@ -61,7 +58,7 @@ class FakeRun {
       ASSERT_LT(rounds, 1'000'000) << "stuck";
       bool moved = false;
       while (task_->RunOne(scratch.span()) == Progress::kRan) moved = true;
-      if (box_.calls() == 0) moved |= fake_->DeliverOne();
+      if (box_.calls() == 0) moved |= net_.DeliverOne();
       ASSERT_TRUE(moved || box_.calls() > 0) << "nothing to run and nothing to deliver";
     }
   }
@@ -90,7 +87,7 @@ class FakeRun {
   RankMemory memory_;
   transport::FramePool pool_{size_t{1} << 20};
   ResultBox box_;
-  FakeTransport* fake_ = nullptr;
+  FakeNet net_;
   std::unique_ptr<PlanTask> task_;
 };
 

@@ -65,5 +65,36 @@ TEST(FramePoolTest, SeveralThreads) {
   EXPECT_LE(pool.kept_bytes(), size_t{1} << 16);
 }
 
+TEST(FramePoolTest, TheLastOwnerGivesTheBufferBack) {
+  FramePool pool(size_t{1} << 20);
+  Frame first = pool.Take(1000);
+  first.set_size_bytes(77);
+  EXPECT_TRUE(first.unique());
+  Frame second = first.Share();
+  EXPECT_EQ(second.data(), first.data());
+  EXPECT_EQ(second.size_bytes(), 77);
+  EXPECT_FALSE(first.unique());
+  first = Frame();
+  EXPECT_EQ(pool.kept_bytes(), 0);
+  EXPECT_TRUE(second.unique());
+  const std::byte* const data = second.data();
+  second = Frame();
+  EXPECT_EQ(pool.kept_bytes(), 1024);
+  EXPECT_EQ(pool.Take(1000).data(), data);
+}
+
+TEST(FramePoolTest, OwnersOnSeveralThreads) {
+  FramePool pool(size_t{1} << 20);
+  for (int round = 0; round < 200; ++round) {
+    Frame frame = pool.Take(64);
+    frame.data()[0] = std::byte{1};
+    std::thread reader([other = frame.Share()] { EXPECT_EQ(other.data()[0], std::byte{1}); });
+    while (!frame.unique()) std::this_thread::yield();
+    frame.data()[0] = std::byte{2};
+    reader.join();
+  }
+  EXPECT_EQ(pool.kept_bytes(), 1024);
+}
+
 }  // namespace
 }  // namespace spccl::transport

@@ -154,6 +154,17 @@ INSTANTIATE_TEST_SUITE_P(All, CodecTest,
                                            std::string(NameOf(std::get<2>(info.param))));
                          });
 
+TEST(WrapDenseTest, ValuesThatLieThereMakeTheFrameThatEncodeMakes) {
+  std::vector<float> values(1001);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const uint64_t bytes = MaxFrameBytes(Format::kDense, DType::kFloat32, values.size());
+  std::vector<std::byte> expected(bytes + kEncodeSlack), frame(bytes);
+  Encode(Format::kDense, DType::kFloat32, values.data(), values.size(), expected.data());
+  std::memcpy(frame.data() + sizeof(FrameHeader), values.data(), values.size() * sizeof(float));
+  EXPECT_EQ(WrapDense(DType::kFloat32, values.size(), frame.data()), bytes);
+  EXPECT_EQ(std::memcmp(frame.data(), expected.data(), bytes), 0);
+}
+
 TEST(TargetTest, OnlyAvailableOnesCanBeForced) {
   EXPECT_THAT(TestedTargets(), testing::Contains("plain"));
   for (const std::string_view target : AvailableTargets()) {

@@ -43,23 +43,12 @@ TEST(FabricTest, FramesArriveBothWays) {
   EXPECT_EQ(pair.fabric[0]->counters().refused, 0);
 }
 
-TEST(FabricTest, FramesBetweenRanksOfOneNodeChangeHands) {
+TEST(FabricTest, AKeyIsOpenedOnce) {
   const auto fabric = MakeFabric();
   auto comm = fabric->OpenCommunicator({kKey, std::vector<std::shared_ptr<Link>>(3)});
   ASSERT_TRUE(comm.ok());
   EXPECT_EQ(fabric->OpenCommunicator({kKey, {nullptr}}).status().code(),
             absl::StatusCode::kAlreadyExists);
-  auto op = (*comm)->OpenOperation(Operation(1));
-  ASSERT_TRUE(op.ok());
-  RecordingSink sink;
-  (*op)->Start(&sink);
-  Frame frame = MakeFrame(1000, 9);
-  const std::byte* const data = frame.data();
-  ASSERT_TRUE((*op)->Send({.from = 0, .to = 2}, std::move(frame)).ok());
-  ASSERT_EQ(sink.frames(), 1);
-  EXPECT_EQ(sink.AwaitFrames(1)[0].frame.data(), data);
-  (*op)->Stop();
-  EXPECT_FALSE((*op)->Send({.from = 0, .to = 2}, MakeFrame(10, 1)).ok());
 }
 
 // Random frames from several threads, several operations at once, workers in any number: each

@@ -1,0 +1,115 @@
+#include "collective/runtime/node_scope.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "collective/plan/check.h"
+#include "collective/plan/make_plan.h"
+#include "collective/runtime/host/plan_task.h"
+#include "collective/transport/mesh/mesh_transport.h"
+#include "kernels/host/codec.h"
+
+namespace spccl::runtime {
+namespace {
+
+// Far above any memory; keeps every product of count, ranks and width within 64 bits.
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+constexpr size_t kMaxRanks = 1024;
+// Plans that are kept: those of all operations and algorithms, and of some roots.
+constexpr size_t kMaxPlans = 64;
+
+// Of splitmix64 (Steele et al., 2014).
+uint64_t Mix(uint64_t digest, uint64_t value) {
+  uint64_t z = digest + 0x9E3779B97F4A7C15U + value;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBU;
+  return z ^ z >> 31;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NodeScope>> NodeScope::Create(std::vector<uint32_t> node_of_rank,
+                                                             uint32_t here) {
+  if (node_of_rank.size() > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("a communicator of ", node_of_rank.size(),
+                                                   " ranks; ", kMaxRanks, " are the most"));
+  }
+  std::unique_ptr<NodeScope> scope(new NodeScope(std::move(node_of_rank), here));
+  if (scope->local_ranks_.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("no rank is on node ", here));
+  }
+  return scope;
+}
+
+NodeScope::NodeScope(std::vector<uint32_t> node_of_rank, uint32_t here)
+    : node_of_rank_(std::move(node_of_rank)),
+      topology_(policy::Topology::Of(node_of_rank_)),
+      is_local_(node_of_rank_.size()) {
+  for (uint32_t rank = 0; rank < ranks(); ++rank) {
+    if (node_of_rank_[rank] != here) continue;
+    local_ranks_.push_back(rank);
+    is_local_[rank] = true;
+  }
+}
+
+NodeScope::~NodeScope() = default;
+
+absl::Status NodeScope::CheckOperation(const OpDesc& op, size_t buffers) const {
+  SPCCL_CHECK(buffers == local_ranks_.size());
+  if (HasRoot(op.kind) && op.root >= ranks()) {
+    return absl::InvalidArgumentError(absl::StrCat("root ", op.root, " of ", ranks(), " ranks"));
+  }
+  if (op.count > kMaxElements / ranks()) {
+    return absl::InvalidArgumentError(absl::StrCat("count ", op.count, " is too large"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const NodeScope::Planned*> NodeScope::PlanFor(const OpDesc& op,
+                                                             policy::Algorithm algorithm) {
+  const uint32_t root = HasRoot(op.kind) ? op.root : 0;
+  const PlanKey key(op.kind, root, algorithm);
+  if (const auto found = plans_.find(key); found != plans_.end()) return &found->second;
+  plan::Plan plan = plan::MakePlan(algorithm, op.kind, node_of_rank_, root);
+  SPCCL_RETURN_IF_ERROR(plan::Check(plan));
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+  const uint64_t digest = plan::Digest(plan);
+  Planned& planned = plans_[key];
+  planned = {.plan = Prepare(std::move(plan)), .mine = {}, .digest = digest};
+  for (const uint32_t rank : local_ranks_) {
+    const uint32_t participant = planned.plan->participant_of_rank[rank];
+    if (planned.plan->first_rank[participant] == rank) planned.mine.push_back(participant);
+  }
+  return &planned;
+}
+
+absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
+                                                std::span<const RankBuffers> local,
+                                                const policy::Settings& settings,
+                                                const policy::Tuning& tuning,
+                                                const OpenTransport& open, DoneFn done) {
+  SPCCL_RETURN_IF_ERROR(CheckOperation(op, local.size()));
+  const policy::Algorithm algorithm = policy::ChoosePlan(tuning, op, topology_).algorithm;
+  SPCCL_ASSIGN_OR_RETURN(const Planned* const planned, PlanFor(op, algorithm));
+  PlanTask::Options options;
+  options.op = op;
+  options.plan = planned->plan;
+  options.mine = planned->mine;
+  options.ranks.resize(ranks());
+  for (size_t i = 0; i < local.size(); ++i) options.ranks[local_ranks_[i]] = local[i];
+  options.node_of_rank = node_of_rank_;
+  options.settings = settings;
+  options.slice_bytes = tuning.slice_bytes;
+  options.pool = &transport::FramePool::Shared();
+  // Nothing that is sent is larger than the slice, dense, in the type of its partial sums.
+  const uint64_t elements = SliceElements(op, tuning.slice_bytes);
+  const DType widest = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
+  const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
+  SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));
+  options.transport = std::make_unique<transport::MeshTransport>(is_local_, std::move(far));
+  return PlannedTask{std::make_unique<PlanTask>(std::move(options), std::move(done)), algorithm};
+}
+
+}  // namespace spccl::runtime
