@@ -14,6 +14,14 @@ namespace {
 constexpr double kDefaultSliceBytes = 256 << 10;
 constexpr double kFrameHeaderBytes = 48;
 
+// What queues and losses cost where several send to one at once, of the link's time. Decides
+// between plans that move the same.
+constexpr double kManyToOne = 1.03;
+
+// Of the lesser of the link's and the cores' time; also makes the plan with less work win where the
+// link decides alone.
+constexpr double kNotOverlapped = 0.1;
+
 // x^n by squaring: no library function, so that all nodes get the same bits.
 double Power(double x, uint32_t n) {
   double result = 1;
@@ -95,6 +103,8 @@ class Load {
     core_ *= times;
     frames_ *= times;
   }
+  // Several others send to this participant at once.
+  void Crowd() { crowded_ = true; }
   // Beside the link, between ranks of a node: rounds that cost no alpha.
   void LocalRounds(double rounds) { local_rounds_ += rounds; }
 
@@ -103,12 +113,13 @@ class Load {
     result.wire_bytes = std::max(in_, out_);
     result.dense_bytes = dense_;
     result.rounds = rounds_;
-    result.link_seconds = result.wire_bytes / costs_.link_rate;
+    result.link_seconds = result.wire_bytes * (crowded_ ? kManyToOne : 1) / costs_.link_rate;
     result.core_seconds = (core_ + frames_ * costs_.frame) / std::min(costs_.cores, lanes_);
     result.round_seconds = rounds_ * costs_.alpha + local_rounds_ * costs_.frame;
     const double less = std::min(result.link_seconds, result.core_seconds);
+    const double alone = std::max(1 / lanes_, kNotOverlapped);
     result.seconds =
-        std::max(result.link_seconds, result.core_seconds) + less / lanes_ + result.round_seconds;
+        std::max(result.link_seconds, result.core_seconds) + less * alone + result.round_seconds;
     return result;
   }
 
@@ -139,6 +150,7 @@ class Load {
   double lanes_ = 1;
   double core_ = 0, frames_ = 0, out_ = 0, in_ = 0, dense_ = 0, local_rounds_ = 0;
   uint32_t rounds_ = 0;
+  bool crowded_ = false;
 };
 
 // The plans of collective/plan, as the busiest participant sees them.
@@ -290,6 +302,7 @@ class Predictor {
     const double chunk = total_ / nodes_ / pieces_;
     const double others = 1.0 * pieces_ * (nodes_ - 1);
     const uint32_t batches = (pieces_ + 3) / 4;
+    if (nodes_ > 2) load_.Crowd();
     load_.SetChunk(chunk);
     if (scatters()) {
       const Piece piece{chunk, Behind(1, nodes_), false, others};

@@ -3,8 +3,8 @@
 // The cost model is Hockney's (a message takes alpha + bytes / rate) with terms for the codecs, as
 // in SparCML (Renggli et al., section 5.3) and gZCCL, and with SpCCL's growth of density: the sum
 // of k inputs of density d has 1 - (1 - d)^k. Each send is taken to have the smallest format at its
-// density. Slices overlap: what the link and what the cores need run side by side, but for the
-// first slice; the rounds of one slice do not.
+// density. Slices overlap: what the link and what the cores need run side by side, but for one
+// slice or a tenth; the rounds of one slice do not.
 //
 // Every node evaluates it by itself and must come to the same result: it uses nothing but IEEE
 // addition, multiplication, division and comparison, and is compiled without contraction.

@@ -64,8 +64,7 @@ TEST(ChoosePlanTest, LargeAndDenseMovesNoMoreThanItMust) {
     const Tuning tuning = At(1);
     const Choice choice = ChoosePlan(tuning, AllReduce(kLarge), Nodes(nodes));
     EXPECT_TRUE(choice.algorithm == Algorithm::kTwoLevelRing ||
-                choice.algorithm == Algorithm::kHalvingDoubling ||
-                choice.algorithm == Algorithm::kSplit)
+                choice.algorithm == Algorithm::kHalvingDoubling)
         << NameOf(choice.algorithm);
     EXPECT_LT(choice.predictions[0].seconds, 0.8 * Seconds(Algorithm::kRecursiveDoubling, tuning,
                                                            AllReduce(kLarge), Nodes(nodes)));
