@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "api": [],
     "client": ["api", "base", "proto/shm"],
     "kernels": ["base"],
-    "collective/plan": ["base", "kernels", "collective"],
+    "collective/plan": ["base", "kernels", "collective", "collective/policy"],
     "collective/policy": ["base", "kernels", "collective"],
     "collective": ["base", "kernels", "collective/plan", "collective/policy"],
     "daemon": ["base", "proto", "proto/shm", "kernels", "collective", "collective/plan",
