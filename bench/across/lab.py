@@ -195,13 +195,19 @@ def mpirun(place, peer):
     return command
 
 
+def mpi_algorithms(op, ranks):
+    if op == "all_reduce":
+        return MPI_ALL_REDUCE
+    return ["auto", "ring", "neighbor"] if ranks > 2 else ["auto"]
+
+
 def peers_for(runner, op, ranks, quick=False):
     """All that may be the fastest; in a hurry, those that mostly are."""
     peers = []
     for tuned in (False,) if quick else (False, True):
         if runner.has("mpi-perf") and shutil.which("mpirun"):
-            algos = MPI_ALL_REDUCE if op == "all_reduce" else ["auto"]
-            algos = ["ring"] if quick and op == "all_reduce" else algos
+            algos = mpi_algorithms(op, ranks)
+            algos = ["ring" if "ring" in algos else "auto"] if quick else algos
             # More ranks than cores must yield; else both are tried.
             yields = [True] if quick or ranks > os.cpu_count() else [False, True]
             peers += [Peer("mpi-perf", algo, tuned, how) for algo in algos for how in yields]

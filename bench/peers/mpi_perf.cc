@@ -1,7 +1,7 @@
 // mpi-perf: what spccl-perf measures, done by an MPI library; started by mpirun, a process a rank.
 //
-// --algo picks one of Open MPI's own all-reduce algorithms (its "tuned" component's numbers), or
-// for a reduce-scatter which of MPI's two calls is used.
+// --algo picks one of Open MPI's own all-reduce or all-gather algorithms (its "tuned" component's
+// numbers), or for a reduce-scatter which of MPI's two calls is used.
 #include <mpi.h>
 
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -144,31 +145,43 @@ class MpiBackend : public Backend {
   std::vector<int> shares_;
 };
 
-// Open MPI's numbers of the algorithms of its tuned component (ompi_info --param coll tuned).
-std::string TunedAllReduce(const std::string& algo) {
-  static const auto* const kNumbers = new std::map<std::string, std::string>{
-      {"recursive_doubling", "3"}, {"ring", "4"}, {"segmented_ring", "5"}, {"rabenseifner", "6"}};
-  const auto found = kNumbers->find(algo);
-  return found == kNumbers->end() ? "" : found->second;
+// What sets an algorithm of Open MPI's tuned component (ompi_info --param coll tuned --level 9),
+// and its number there; null: --algo names none of this operation's.
+struct Tuned {
+  const char* variable;
+  const char* number;
+};
+const Tuned* TunedBy(const Options& options) {
+  constexpr const char* kAllReduce = "OMPI_MCA_coll_tuned_allreduce_algorithm";
+  constexpr const char* kAllGather = "OMPI_MCA_coll_tuned_allgather_algorithm";
+  static const auto* const kKnown = new std::map<std::pair<Collective, std::string>, Tuned>{
+      {{Collective::kAllReduce, "recursive_doubling"}, {kAllReduce, "3"}},
+      {{Collective::kAllReduce, "ring"}, {kAllReduce, "4"}},
+      {{Collective::kAllReduce, "segmented_ring"}, {kAllReduce, "5"}},
+      {{Collective::kAllReduce, "rabenseifner"}, {kAllReduce, "6"}},
+      {{Collective::kAllGather, "recursive_doubling"}, {kAllGather, "3"}},
+      {{Collective::kAllGather, "ring"}, {kAllGather, "4"}},
+      {{Collective::kAllGather, "neighbor"}, {kAllGather, "5"}}};
+  const auto found = kKnown->find({options.op, options.algo});
+  return found == kKnown->end() ? nullptr : &found->second;
 }
 
 // Must come before MPI_Init.
 void ChooseAlgorithm(const Options& options) {
-  const std::string number = TunedAllReduce(options.algo);
-  if (number.empty()) return;
+  const Tuned* const tuned = TunedBy(options);
+  if (tuned == nullptr) return;
   setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 1);
-  setenv("OMPI_MCA_coll_tuned_allreduce_algorithm", number.c_str(), 1);
+  setenv(tuned->variable, tuned->number, 1);
 }
 
 std::string Unsupported(const Options& options) {
   if (TypeOf(options.dtype) == MPI_DATATYPE_NULL) return "MPI has no such dtype";
   if (options.redop == RedOp::kAvg) return "MPI has no average";
   if (options.in_place) return "--in-place is not supported";
-  if (!TunedAllReduce(options.algo).empty() && options.op != Collective::kAllReduce) {
-    return "that algorithm is for all_reduce only";
-  }
-  if (options.algo.rfind("reduce_scatter", 0) == 0 && options.op != Collective::kReduceScatter) {
-    return "that algorithm is for reduce_scatter only";
+  const bool scatter_call =
+      options.op == Collective::kReduceScatter && options.algo.rfind("reduce_scatter", 0) == 0;
+  if (options.algo != "auto" && !scatter_call && TunedBy(options) == nullptr) {
+    return "that algorithm is not one of this operation's";
   }
   return "";
 }
@@ -210,7 +223,7 @@ int main(int argc, char** argv) {
       .name = spccl::bench::kName,
       .summary = "Measures MPI's collectives; start it with mpirun, a process a rank.",
       .algorithms = {"auto", "recursive_doubling", "ring", "segmented_ring", "rabenseifner",
-                     "reduce_scatter", "reduce_scatter_block"},
+                     "neighbor", "reduce_scatter", "reduce_scatter_block"},
       .codecs = {"auto", "dense"},
       .buffers = {"malloc"},
       .uses_daemon = false};

@@ -102,5 +102,27 @@ TEST(ParseOptions, HelpsWithZero) {
   EXPECT_THAT(parsed.text, HasSubstr("--sparsity"));
 }
 
+TEST(ParseOptions, GivesPlacesToToolsWithoutDaemon) {
+  const auto parse = [](bool places_ranks, std::vector<const char*> arguments) {
+    const Tool tool = {.name = "peer-perf",
+                       .summary = "Measures.",
+                       .algorithms = {"auto"},
+                       .codecs = {"auto"},
+                       .buffers = {"malloc"},
+                       .uses_daemon = false,
+                       .places_ranks = places_ranks};
+    arguments.insert(arguments.begin(), "peer-perf");
+    return ParseOptions(tool, static_cast<int>(arguments.size()), arguments.data());
+  };
+  const ParsedOptions parsed = parse(
+      true, {"--ranks", "4", "--nodes", "2", "--netns", "spccl-main-{}", "--interface", "eth0"});
+  ASSERT_TRUE(parsed.go_on) << parsed.text;
+  EXPECT_EQ(parsed.options.nodes, 2u);
+  EXPECT_EQ(parsed.options.netns, "spccl-main-{}");
+  EXPECT_EQ(parsed.options.interface, "eth0");
+  EXPECT_EQ(parse(false, {"--ranks", "4", "--nodes", "2"}).options.nodes, 2u);
+  EXPECT_EQ(parse(false, {"--netns", "spccl-main-{}"}).exit_code, 1);
+}
+
 }  // namespace
 }  // namespace spccl::bench
