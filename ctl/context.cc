@@ -124,6 +124,7 @@ std::unique_ptr<Tree> BuildTree() {
   AddSteerCommands(tree.get());
   AddDoctorCommand(tree.get());
   AddFrameCommands(tree.get());
+  AddTlsCommands(tree.get());
   AddCompletionCommand(tree.get());
   return tree;
 }

@@ -84,6 +84,7 @@ void AddTopCommand(Tree* tree);
 void AddSteerCommands(Tree* tree);  // events, drain, abort
 void AddDoctorCommand(Tree* tree);
 void AddFrameCommands(Tree* tree);
+void AddTlsCommands(Tree* tree);
 void AddCompletionCommand(Tree* tree);
 
 // The whole tree, not yet parsed.

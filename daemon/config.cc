@@ -90,6 +90,23 @@ absl::Status ApplyFlags(const Flags& flags, const std::map<const Field*, CLI::Op
   return absl::OkStatus();
 }
 
+// Fields that do not go together, with the place of the one to change.
+absl::Status CheckTogether(const Config& config,
+                           const std::map<const Field*, CLI::Option*>& options,
+                           const std::string& file) {
+  const std::optional<Clash> clash = FindClash(config);
+  if (!clash.has_value()) return absl::OkStatus();
+  if (options.at(clash->field)->count() == 0 && !file.empty()) {
+    SPCCL_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+    SPCCL_ASSIGN_OR_RETURN(const std::vector<TomlValue> values, ReadToml(text, file));
+    for (const TomlValue& value : values) {
+      if (DottedName(value.path) != clash->field->info.name) continue;
+      return TomlError(file, value.value, clash->message);
+    }
+  }
+  return absl::InvalidArgumentError(clash->message);
+}
+
 std::string DescribeParseError(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty() || !std::string_view(extras.front()).starts_with("--")) return error.what();
@@ -152,12 +169,13 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(DescribeParseError(app, error));
   }
-  if (!flags.config_path.empty()) {
-    SPCCL_RETURN_IF_ERROR(ApplyFile(flags.config_path, &command.config));
-  } else if (const std::string path(default_path); ::access(path.c_str(), F_OK) == 0) {
-    SPCCL_RETURN_IF_ERROR(ApplyFile(path, &command.config));
+  std::string file = flags.config_path;
+  if (file.empty() && ::access(std::string(default_path).c_str(), F_OK) == 0) {
+    file = std::string(default_path);
   }
+  if (!file.empty()) SPCCL_RETURN_IF_ERROR(ApplyFile(file, &command.config));
   SPCCL_RETURN_IF_ERROR(ApplyFlags(flags, options, &command.config));
+  SPCCL_RETURN_IF_ERROR(CheckTogether(command.config, options, file));
   if (flags.print_config) return answer(PrintConfig(command.config));
   return command;
 }

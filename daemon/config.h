@@ -38,6 +38,13 @@ struct Config {
   uint64_t max_buffers_per_client = 4096;
   uint64_t max_buffer_bytes_per_client = uint64_t{1} << 40;
 
+  // The connections to the daemons of other nodes; HOST:PORT.
+  std::string peers_listen = "127.0.0.1:0";  // without TLS and MUNGE a loopback address
+  std::string peers_advertise;               // what others dial; empty: as peers_listen
+  std::string peers_tls_ca, peers_tls_cert, peers_tls_key;  // PEM files; all or none
+  bool peers_munge = false;
+  int64_t peers_heartbeat_ns = 500'000'000;
+
   // Members may change everything, as root may; a name or a number; empty: root only.
   std::string admin_group;
   policy::Settings settings;  // in force where no scope says otherwise
@@ -70,7 +77,8 @@ struct CommandLine {
   std::string output;
   Config config;
 };
-// Reads the flags, and the file that --config names or the default one if it exists.
+// Reads the flags, and the file that --config names or the default one if it exists. Also checks
+// what fields must be together: ApplyConfigText() knows only what each is alone.
 // InvalidArgument: what is wrong, and where; NotFound: the file that --config names.
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
                                              std::string_view version,

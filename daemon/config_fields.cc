@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "daemon/peers/address.h"
 
 namespace spccl::daemon {
 namespace {
@@ -93,11 +94,18 @@ Field Make(std::string_view name, std::string_view help, std::string expected,
   return Field{std::move(info), std::move(types), std::move(set), std::move(show)};
 }
 
-Field Path(std::string_view name, std::string_view help, std::string Config::*at) {
+Field Path(std::string_view name, std::string_view help, std::string Config::*at,
+           bool optional = false) {
   return Make(
-      name, help, absl::StrCat("an absolute path of at most ", kMaxPathBytes, " bytes"),
+      name, help,
+      absl::StrCat("an absolute path of at most ", kMaxPathBytes, " bytes",
+                   optional ? ", or an empty string" : ""),
       {TomlType::kString},
-      [at](std::string_view text, Config* config) {
+      [at, optional](std::string_view text, Config* config) {
+        if (optional && text.empty()) {
+          (config->*at).clear();
+          return true;
+        }
         if (!text.starts_with('/') || text.size() > kMaxPathBytes) return false;
         if (text.find('\0') != std::string_view::npos) return false;
         config->*at = std::string(text);
@@ -199,6 +207,46 @@ Field ByteCount(std::string_view name, std::string_view help, uint64_t Config::*
       [at](const Config& config) { return ShowBytes(config.*at); });
 }
 
+void AddPeerFields(std::vector<Field>* fields) {
+  fields->push_back(Make(
+      "peers.listen",
+      "Where the daemons of other nodes connect; port 0: any; without TLS and MUNGE a loopback "
+      "address.",
+      "HOST:PORT, with an IPv6 address in brackets", {TomlType::kString},
+      [](std::string_view text, Config* config) {
+        if (!peers::ParseAddress(text).ok()) return false;
+        config->peers_listen = std::string(text);
+        return true;
+      },
+      [](const Config& config) { return QuoteToml(config.peers_listen); }));
+  fields->push_back(Make(
+      "peers.advertise", "What the daemons of other nodes dial; empty: as peers.listen says.",
+      "HOST or HOST:PORT, with an IPv6 address in brackets, or an empty string",
+      {TomlType::kString},
+      [](std::string_view text, Config* config) {
+        const bool fine = text.empty() || peers::ParseAddress(text).ok() ||
+                          peers::ParseAddress(absl::StrCat(View(text), ":0")).ok();
+        if (fine) config->peers_advertise = std::string(text);
+        return fine;
+      },
+      [](const Config& config) { return QuoteToml(config.peers_advertise); }));
+  fields->push_back(Path("peers.tls_ca",
+                         "Certificate of the authority that signs all nodes' certificates (PEM).",
+                         &Config::peers_tls_ca, true));
+  fields->push_back(
+      Path("peers.tls_cert", "This node's certificate (PEM).", &Config::peers_tls_cert, true));
+  fields->push_back(Path("peers.tls_key", "The key of this node's certificate (PEM).",
+                         &Config::peers_tls_key, true));
+  fields->push_back(Boolean("peers.munge",
+                            "Whether peers prove themselves by MUNGE credentials; the same on all "
+                            "nodes.",
+                            &Config::peers_munge));
+  fields->push_back(Duration("peers.heartbeat",
+                             "Time between two heartbeats; a peer that is silent for five of them "
+                             "is down.",
+                             &Config::peers_heartbeat_ns));
+}
+
 void AddPolicyFields(std::vector<Field>* fields) {
   using policy::Settings, policy::Thresholds;
   fields->push_back(Choice<policy::Algorithm>(
@@ -255,6 +303,7 @@ std::vector<Field> BuildTable() {
                             1'000'000, &Config::max_buffers_per_client));
   fields.push_back(ByteCount("limits.buffer_bytes", "Most registered bytes of one session.",
                              &Config::max_buffer_bytes_per_client));
+  AddPeerFields(&fields);
   fields.push_back(AdminGroup());
   AddPolicyFields(&fields);
   return fields;
@@ -280,6 +329,37 @@ size_t Edits(std::string_view a, std::string_view b) {
 const std::vector<Field>& FieldTable() {
   static const std::vector<Field>* const table = new std::vector<Field>(BuildTable());
   return *table;
+}
+
+std::optional<Clash> FindClash(const Config& config) {
+  const auto clash = [](std::string_view name, std::string_view found, std::string_view expected) {
+    return Clash{.field = FindField(name),
+                 .message = absl::StrCat(View(name), ": found ", View(found), ", expected ",
+                                         View(expected))};
+  };
+  const std::pair<std::string_view, const std::string&> files[] = {
+      {"peers.tls_ca", config.peers_tls_ca},
+      {"peers.tls_cert", config.peers_tls_cert},
+      {"peers.tls_key", config.peers_tls_key}};
+  const std::string *set = nullptr, *missing = nullptr;
+  std::string_view set_name, missing_name;
+  for (const auto& [name, path] : files) {
+    (path.empty() ? missing : set) = &path;
+    (path.empty() ? missing_name : set_name) = name;
+  }
+  if (set != nullptr && missing != nullptr) {
+    return clash(set_name, QuoteToml(*set),
+                 absl::StrCat(View(missing_name),
+                              " as well: TLS needs all of peers.tls_ca, "
+                              "peers.tls_cert and peers.tls_key"));
+  }
+  const absl::StatusOr<peers::Address> listen = peers::ParseAddress(config.peers_listen);
+  if (set == nullptr && !config.peers_munge && listen.ok() && !peers::IsLoopback(listen->host)) {
+    return clash("peers.listen", QuoteToml(config.peers_listen),
+                 "a loopback address: without TLS (peers.tls_cert) or MUNGE (peers.munge) anybody "
+                 "could connect");
+  }
+  return std::nullopt;
 }
 
 const Field* FindField(std::string_view name) {

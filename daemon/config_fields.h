@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,13 @@ struct Field {
   std::function<std::string(const Config& config)> show;
 };
 const std::vector<Field>& FieldTable();
+
+// What is wrong with fields together that are right each by itself.
+struct Clash {
+  const Field* field;   // the one to point at
+  std::string message;  // "peers.listen: found ..., expected ..."
+};
+std::optional<Clash> FindClash(const Config& config);
 
 // Null where no field has this name.
 const Field* FindField(std::string_view name);

@@ -16,16 +16,22 @@ struct FreeContext {
   void operator()(munge_ctx_t context) const { ::munge_ctx_destroy(context); }
 };
 
+using Context = std::unique_ptr<std::remove_pointer_t<munge_ctx_t>, FreeContext>;
+
 class LibMunge final : public Munge {
  public:
+  // libmunge writes into a context what it finds in a credential, down to the cipher, and would use
+  // it for the next one: each call has a copy of this one.
   explicit LibMunge(munge_ctx_t context) : context_(context) {}
 
   absl::StatusOr<std::string> Encode(const std::string& payload) override {
+    const Context context(::munge_ctx_copy(context_.get()));
     char* credential = nullptr;
-    const munge_err_t error = ::munge_encode(&credential, context_.get(), payload.data(),
+    const munge_err_t error = ::munge_encode(&credential, context.get(), payload.data(),
                                              static_cast<int>(payload.size()));
     if (error != EMUNGE_SUCCESS) {
-      return absl::UnavailableError(absl::StrCat("MUNGE makes no credential: ", Reason(error)));
+      return absl::UnavailableError(
+          absl::StrCat("MUNGE makes no credential: ", Reason(context, error)));
     }
     std::string made(credential);
     std::free(credential);
@@ -33,21 +39,23 @@ class LibMunge final : public Munge {
   }
 
   absl::Status Verify(const std::string& credential, const std::string& payload) override {
+    const Context context(::munge_ctx_copy(context_.get()));
     void* bytes = nullptr;
     int size = 0;
     uid_t uid = 0;
     gid_t gid = 0;
     const munge_err_t error =
-        ::munge_decode(credential.c_str(), context_.get(), &bytes, &size, &uid, &gid);
+        ::munge_decode(credential.c_str(), context.get(), &bytes, &size, &uid, &gid);
     const std::string found(static_cast<const char*>(bytes),
                             bytes == nullptr ? 0 : static_cast<size_t>(size));
     std::free(bytes);
     if (error == EMUNGE_SOCKET) {
-      return absl::UnavailableError(absl::StrCat("MUNGE checks no credential: ", Reason(error)));
+      return absl::UnavailableError(
+          absl::StrCat("MUNGE checks no credential: ", Reason(context, error)));
     }
     if (error != EMUNGE_SUCCESS) {
       return absl::UnauthenticatedError(
-          absl::StrCat("the MUNGE credential is not accepted: ", Reason(error)));
+          absl::StrCat("the MUNGE credential is not accepted: ", Reason(context, error)));
     }
     if (uid != 0 && uid != ::geteuid()) {
       return absl::UnauthenticatedError(
@@ -61,12 +69,12 @@ class LibMunge final : public Munge {
   }
 
  private:
-  std::string Reason(munge_err_t error) const {
-    const char* text = ::munge_ctx_strerror(context_.get());
+  static std::string Reason(const Context& context, munge_err_t error) {
+    const char* text = ::munge_ctx_strerror(context.get());
     return text != nullptr ? text : ::munge_strerror(error);
   }
 
-  const std::unique_ptr<std::remove_pointer_t<munge_ctx_t>, FreeContext> context_;
+  const Context context_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "daemon/peers/linear_timeouts.h"
 #include "daemon/peers/peer_net_impl.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
@@ -162,6 +163,7 @@ absl::Status PeerNet::Impl::Listen() {
     return Annotate(WhyNotListen(listen_),
                     absl::StrCat("peers.listen: cannot listen on ", listen_.text()));
   }
+  UseLinearTimeouts(Sockets::kListener, static_cast<uint16_t>(port));
   Address address = listen_;
   address.port = static_cast<uint16_t>(port);
   if (!options_.advertise.empty()) {
@@ -203,11 +205,12 @@ void PeerNet::Impl::Stop() {
   // Here and not where the last stream lets go of us, which may be on a thread of gRPC's own.
   server_.reset();
   service_.reset();
+  std::deque<std::function<void()>> events;
   const std::lock_guard lock(mutex_);
+  events.swap(events_);  // destroyed after the lock
   for (const auto& [id, peer] : peers_) peer->session = peer->dial = nullptr;
   peers_.clear();
   by_boot_id_.clear();
-  events_.clear();
 }
 
 void PeerNet::Impl::Post(std::function<void()> event) {
@@ -231,16 +234,16 @@ void PeerNet::Impl::Run() {
     }
     std::deque<std::function<void()>> events;
     events.swap(events_);
-    for (std::function<void()>& event : events) {
-      event();
-      event = nullptr;
-    }
+    for (const std::function<void()>& event : events) event();
     if (!stopping_) Tick(MonotonicNanos());
     std::vector<std::function<void()>> calls;
     calls.swap(calls_);
-    if (stopping_) continue;
+    const bool call_back = !stopping_;
     lock.unlock();
-    for (const std::function<void()>& call : calls) call();
+    // A stream that has ended goes with its event: that may wait for threads of gRPC's, which may
+    // wait for the mutex.
+    events.clear();
+    for (size_t i = 0; call_back && i < calls.size(); ++i) calls[i]();
     calls.clear();
     lock.lock();
   }

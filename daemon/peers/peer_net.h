@@ -49,6 +49,10 @@ struct TlsFiles {
   bool used() const { return !certificate.empty(); }
 };
 
+// A peer that is silent for so many heartbeats' time is down: 2.5 s by default, so that 3 s after
+// whatever has happened to it, everybody knows.
+inline constexpr int kSilentHeartbeats = 5;
+
 struct PeerNetOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any. Loopback only, if without proof
   // What others are told to dial, HOST or HOST:PORT; empty: as `listen`, or the machine's name
@@ -62,9 +66,8 @@ struct PeerNetOptions {
   std::string version;       // of this program
   uint32_t protocol = 1;     // must be the same on both sides
   int64_t heartbeat_interval_ns = 500'000'000;
-  int64_t heartbeat_limit_ns = 2'500'000'000;  // of silence, then the peer is down
-  int64_t connect_limit_ns = 5'000'000'000;    // from Connect to on_up, and for a stranger's hello
-  int64_t idle_limit_ns = 60'000'000'000;      // a stream that nobody uses ends
+  int64_t connect_limit_ns = 5'000'000'000;  // from Connect to on_up, and for a stranger's hello
+  int64_t idle_limit_ns = 60'000'000'000;    // a stream that nobody uses ends
 };
 
 // Thread-safe.

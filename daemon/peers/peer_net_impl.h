@@ -50,9 +50,9 @@ class PeerNet::Impl : public std::enable_shared_from_this<Impl> {
     enum class Stage { kHello, kHelloAnswer, kProof, kWelcome, kBusy, kUp, kEnded };
     bool inbound = false;
     Stage stage = Stage::kHello;
-    bool proof_sent = false;  // by us as the dialer
-    std::shared_ptr<Stream> stream;
-    std::shared_ptr<Peer> peer;  // of a dial; of an accepted stream once it is up
+    bool proof_sent = false;         // by us as the dialer
+    std::shared_ptr<Stream> stream;  // null once it has ended
+    std::shared_ptr<Peer> peer;      // of a dial; of an accepted stream once it is up
     v1::Hello own, theirs;
     int64_t started_ns = 0;
     int64_t abort_ns = 0;  // kEnded: when it is ended by force; 0: was

@@ -174,7 +174,7 @@ void PeerNet::Impl::TickPeer(const PeerPtr& peer, int64_t now_ns) {
   }
   Stream& stream = *peer->session->stream;
   const int64_t silent_ns = now_ns - std::max(stream.last_heard_ns(), awake_since_ns_);
-  if (silent_ns > options_.heartbeat_limit_ns) {
+  if (silent_ns > kSilentHeartbeats * options_.heartbeat_interval_ns) {
     const SessionPtr session = peer->session;
     Down(peer, absl::DeadlineExceededError(
                    absl::StrCat("nothing heard of ", peer->display(), " for ", Seconds(silent_ns),

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/peers/hello.h"
+#include "daemon/peers/linear_timeouts.h"
 #include "daemon/peers/peer_net_impl.h"
 
 namespace spccl::daemon::peers {
@@ -33,8 +34,11 @@ StreamHandler PeerNet::Impl::HandlerOf(const SessionPtr& session) {
                 });
               },
           .on_end =
-              [self = shared_from_this(), session](absl::Status status) {
-                self->Post([impl = self.get(), session, status] { impl->OnEnd(session, status); });
+              [self = shared_from_this(), session](absl::Status status,
+                                                   std::shared_ptr<Stream> stream) {
+                // The event holds the last reference: session and peers drop theirs in OnEnd.
+                self->Post([impl = self.get(), session, status = std::move(status),
+                            stream = std::move(stream)] { impl->OnEnd(session, status); });
               }};
 }
 
@@ -137,6 +141,9 @@ absl::Status PeerNet::Impl::CheckCertificate(const Session& session) const {
 
 void PeerNet::Impl::OnHelloAnswer(const SessionPtr& session, const v1::HelloAnswer& answer) {
   session->theirs = answer.hello();
+  if (const auto dialed = ParseAddress(session->peer->info.address); dialed.ok()) {
+    UseLinearTimeouts(Sockets::kDialed, dialed->port);
+  }
   const absl::Status status = CheckHello(session->own, session->theirs);
   if (!status.ok()) return Refuse(session, status);
   session->stage = Session::Stage::kBusy;
@@ -238,6 +245,7 @@ void PeerNet::Impl::EndSession(const SessionPtr& session, const absl::Status& st
 }
 
 void PeerNet::Impl::OnEnd(const SessionPtr& session, const absl::Status& status) {
+  session->stream = nullptr;
   sessions_.erase(session);
   if (sessions_.empty()) changed_.notify_all();
   const PeerPtr peer = std::exchange(session->peer, nullptr);

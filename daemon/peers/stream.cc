@@ -180,7 +180,7 @@ void Stream::Done(const absl::Status& status) {
     self = std::move(self_);
     handler = std::move(handler_);
   }
-  handler.on_end(status);
+  handler.on_end(status, std::move(self));
 }
 
 std::shared_ptr<Stream> DialStream(const std::string& target,

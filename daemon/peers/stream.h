@@ -21,15 +21,19 @@ namespace spccl::daemon::peers {
 inline constexpr size_t kMaxQueuedMessages = 4096;
 inline constexpr size_t kMaxQueuedBytes = size_t{64} << 20;
 
+class Stream;
+
 // Called by gRPC's threads, never two at a time. They must not wait.
 struct StreamHandler {
   // The next message is read only after Resume().
   std::function<void(v1::PeerMessage)> on_message;
-  // Last. At the dialer, what the acceptor (or gRPC) says; at the acceptor OK.
-  std::function<void(absl::Status)> on_end;
+  // Last. At the dialer, what the acceptor (or gRPC) says; at the acceptor OK. It must see to it
+  // that the stream, with its channel, is destroyed by another thread: gRPC's own may be one that
+  // the end of the last channel joins.
+  std::function<void(absl::Status, std::shared_ptr<Stream>)> on_end;
 };
 
-// Thread-safe. Keeps itself until its end.
+// Thread-safe. Keeps itself until its end, when it gives itself to on_end.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   virtual ~Stream() = default;

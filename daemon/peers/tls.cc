@@ -98,6 +98,21 @@ absl::Status CheckIssuer(const TlsFiles& files, const std::string& ca, X509* cer
                    X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()))));
 }
 
+// Why a certificate is not accepted.
+std::string WhyNot(long verified) {
+  const char* text = X509_verify_cert_error_string(verified);
+  switch (verified) {
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+      return absl::StrCat("it is of another authority than peers.tls_ca here (", text, ")");
+    default:
+      return text;
+  }
+}
+
 // The reason of the newest error of OpenSSL, in its words.
 std::string LastReason() {
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
@@ -171,8 +186,8 @@ absl::Status TlsIdentity::Probe(const Address& address) const {
     const long verified = SSL_get_verify_result(ssl);
     if (verified != X509_V_OK) {
       ERR_clear_error();
-      return absl::UnauthenticatedError(absl::StrCat("its certificate is not accepted: ",
-                                                     X509_verify_cert_error_string(verified)));
+      return absl::UnauthenticatedError(
+          absl::StrCat("its certificate is not accepted: ", WhyNot(verified)));
     }
     // Not reached, or not by TLS.
     if (ERR_GET_LIB(ERR_peek_last_error()) != ERR_LIB_SSL) return absl::OkStatus();

@@ -58,6 +58,11 @@ op_timeout = "1m30s"
 codec = "pici-column"
 admin_group = 0
 log = {level = "debug", format = "json"}
+[peers]
+listen = "[::]:7440"
+advertise = "node1.example"
+munge = true
+heartbeat = "250ms"
 [limits]
 sessions = 12
 buffer_bytes = "64GiB"
@@ -75,6 +80,10 @@ ag = 1
   expected.settings.codec = policy::Codec::kPiciColumn;
   expected.admin_group = "0";
   expected.log_level = LogLevel::kDebug;
+  expected.peers_listen = "[::]:7440";
+  expected.peers_advertise = "node1.example";
+  expected.peers_munge = true;
+  expected.peers_heartbeat_ns = 250'000'000;
   expected.log_format = LogFormat::kJson;
   expected.max_sessions = 12;
   expected.max_buffer_bytes_per_client = uint64_t{64} << 30;
@@ -105,6 +114,10 @@ TEST(ConfigTest, RefusalsNamePlaceFindingAndExpectation) {
   EXPECT_THAT(MessageOf("admin_group = \"no-such-group-here\""), HasSubstr("a group that exists"));
   EXPECT_THAT(MessageOf("limits.buffer_bytes = \"16XiB\""), HasSubstr("expected bytes"));
   EXPECT_THAT(MessageOf("limits.buffer_bytes = \"99999999T\""), HasSubstr("expected bytes"));
+  EXPECT_THAT(MessageOf("peers.listen = \"7440\""), HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(MessageOf("peers.listen = \"::1:7440\""), HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(MessageOf("peers.advertise = \"a b\""), HasSubstr("expected HOST or HOST:PORT"));
+  EXPECT_THAT(MessageOf("peers.tls_key = \"key\""), HasSubstr("or an empty string"));
   EXPECT_THAT(MessageOf("channels = [1]"), HasSubstr("found an array"));
   EXPECT_THAT(MessageOf("log = 3"), HasSubstr("log: found the integer 3, expected a table"));
 }
@@ -182,6 +195,28 @@ TEST(ConfigTest, AWrongFileIsAnErrorWithItsName) {
               StartsWith(file.path() + ":2:13:"));
   EXPECT_EQ(Parse({"--config", "/no/such/file"}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(Parse({"--config", "/"}).ok());
+}
+
+TEST(ConfigTest, PeersListenBeyondLoopbackOnlyWithProof) {
+  const TempFile file("pin = true\npeers.listen = \"0.0.0.0:7440\"\n");
+  const std::string found = "peers.listen: found \"0.0.0.0:7440\", expected a loopback address";
+  EXPECT_THAT(std::string(Parse({"--config", file.path()}).status().message()),
+              StartsWith(file.path() + ":2:16: " + found));
+  EXPECT_THAT(std::string(Parse({"--peers-listen", "0.0.0.0:7440"}).status().message()),
+              StartsWith(found));
+  EXPECT_TRUE(Parse({"--config", file.path(), "--peers-munge"}).ok());
+  EXPECT_TRUE(Parse({"--config", file.path(), "--peers-listen", "[::1]:0"}).ok());
+  EXPECT_TRUE(Parse({"--config", file.path(), "--peers-tls-ca=/a", "--peers-tls-cert=/b",
+                     "--peers-tls-key=/c"})
+                  .ok());
+}
+
+TEST(ConfigTest, TlsNeedsAllItsFiles) {
+  const TempFile file("[peers]\ntls_ca = \"/a\"\ntls_key = \"/c\"\n");
+  EXPECT_THAT(std::string(Parse({"--config", file.path()}).status().message()),
+              AllOf(StartsWith(file.path() + ":3:11: peers.tls_key: found \"/c\""),
+                    HasSubstr("expected peers.tls_cert as well")));
+  EXPECT_TRUE(Parse({"--config", file.path(), "--peers-tls-cert=/b"}).ok());
 }
 
 TEST(ConfigTest, UnknownFlagsNameTheNearest) {

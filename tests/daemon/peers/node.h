@@ -49,10 +49,14 @@ class Node {
     return id.value_or(0);
   }
 
-  // Waits until `wanted` is true of the peer; false after ten seconds.
+  // Waits until `wanted` is true of the peer; false after ten seconds, or the time given.
   bool Await(PeerId id, const std::function<bool(const Peer&)>& wanted) {
+    return AwaitFor(id, 10'000'000'000, wanted);
+  }
+  bool AwaitFor(PeerId id, int64_t ns, const std::function<bool(const Peer&)>& wanted) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return wanted(peers_[id]); });
+    return changed_.wait_for(lock, std::chrono::nanoseconds(ns),
+                             [&] { return wanted(peers_[id]); });
   }
   // The same of all peers that ever were.
   bool AwaitAll(const std::function<bool(const std::map<PeerId, Peer>&)>& wanted) {

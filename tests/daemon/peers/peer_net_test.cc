@@ -3,6 +3,9 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <map>
@@ -55,6 +58,25 @@ TEST(PeerNetTest, MessagesArriveInOrderBothWays) {
   ASSERT_TRUE(AwaitMessages(a, to_b, 200));
   EXPECT_EQ(NumbersOf(b.Get(to_a)), UpTo(200));
   EXPECT_EQ(NumbersOf(a.Get(to_b)), UpTo(200));
+}
+
+// Else a short cut of the network would be noticed to be over too late.
+TEST(PeerNetTest, BothEndsOfAConnectionUseLinearTimeouts) {
+  Node a(OptionsOf(1)), b(OptionsOf(2));
+  ASSERT_TRUE(a.AwaitUp(a.Connect(b)));
+  int connected = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage address = {};
+    socklen_t bytes = sizeof address;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) continue;
+    if (address.ss_family != AF_INET && address.ss_family != AF_INET6) continue;
+    int on = 0;
+    socklen_t size = sizeof on;
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, &size), 0);
+    EXPECT_EQ(on, 1);
+    ++connected;
+  }
+  EXPECT_EQ(connected, 2);
 }
 
 TEST(PeerNetTest, ThereIsOneStreamForEachPairHoweverOftenAsked) {

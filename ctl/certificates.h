@@ -1,0 +1,43 @@
+// A private certificate authority for the daemons of a cluster, and the certificates of its nodes.
+// Keys are EC P-256. No daemon is needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace spccl::ctl {
+
+struct CertificateAndKey {
+  std::string certificate, key;  // PEM
+};
+
+// UNIX seconds.
+struct Validity {
+  int64_t from = 0, to = 0;
+};
+
+class Authority {
+ public:
+  static absl::StatusOr<Authority> Create(const std::string& name, Validity validity);
+  // From PEM. InvalidArgument: they are no CA's certificate and its key.
+  static absl::StatusOr<Authority> Parse(const CertificateAndKey& pem);
+
+  const CertificateAndKey& pem() const { return pem_; }
+
+  // For a node that others reach by these names and IP addresses, the first of which is its own;
+  // good for both sides of a connection. InvalidArgument: a name is none.
+  absl::StatusOr<CertificateAndKey> Issue(const std::vector<std::string>& names,
+                                          Validity validity) const;
+
+ private:
+  struct Keys;  // OpenSSL's objects
+
+  CertificateAndKey pem_;
+  std::shared_ptr<const Keys> keys_;
+};
+
+}  // namespace spccl::ctl
