@@ -413,10 +413,16 @@ class Runner {
 
   Frame Encoded(const void* values, DType type, Frame holder) {
     Decision& decision = result_.decision;
+    const bool counted = decision.count_first;
+    if (counted) {
+      const uint64_t nnz = CountNonzeros(type, values, elements_);
+      decision = args_.policy->Choose(decision, type, nnz, elements_);
+      CountInput(nnz);
+    }
     Frame frame;
     if (decision.format != Format::kDense) {
-      frame = Compressed(values, type);
-    } else if (elements_ > 0) {
+      frame = Compressed(values, type, counted);
+    } else if (elements_ > 0 && !counted) {
       result_.density_known = args_.policy->density().has_value();
       args_.policy->SentDense();
     }
@@ -428,24 +434,30 @@ class Runner {
   }
 
   // Turns the decision into a dense one if nothing is gained; the frame then is only memory.
-  Frame Compressed(const void* values, DType type) {
+  // `counted`: the policy knows the density already.
+  Frame Compressed(const void* values, DType type, bool counted) {
     Decision& decision = result_.decision;
     Frame frame =
         context_.pool->Take(MaxFrameBytes(decision.format, type, elements_) + kEncodeSlack);
     const auto encoded = Encode(decision.format, type, values, elements_, frame.data());
     frame.set_size_bytes(encoded.frame_bytes);
     result_.density_known = true;
-    if (decision.reason == Reason::kFirst) {
-      result_.stats.input_nnz += encoded.nnz;
-      result_.stats.input_elements += elements_;
-      decision.sparsity = 1 - static_cast<double>(encoded.nnz) / static_cast<double>(elements_);
+    if (!counted) {
+      if (decision.reason == Reason::kFirst) CountInput(encoded.nnz);
+      args_.policy->Compressed(encoded.nnz, elements_);
     }
-    args_.policy->Compressed(encoded.nnz, elements_);
     if (encoded.frame_bytes >= DenseBytes(type)) {
       decision.format = Format::kDense;
       decision.reason = Reason::kNoGain;
     }
     return frame;
+  }
+
+  void CountInput(uint64_t nnz) {
+    result_.stats.input_nnz += nnz;
+    result_.stats.input_elements += elements_;
+    result_.decision.sparsity = 1 - static_cast<double>(nnz) / static_cast<double>(elements_);
+    result_.density_known = true;
   }
 
   uint64_t DenseBytes(DType type) const {
