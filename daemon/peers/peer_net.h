@@ -33,7 +33,8 @@ struct PeerInfo {
 };
 
 // Called by the net's own thread, holding nothing: they may call everything of the net but its
-// destructor. They should not wait: while one runs, nobody else hears or is heard.
+// destructor. They should not wait: while one runs, nobody else hears or is heard. A peer may
+// connect before Create has returned, so they may be called before the caller has its PeerNet.
 struct PeerCallbacks {
   std::function<void(PeerId, const PeerInfo&)> on_up;
   std::function<void(PeerId, v1::PeerMessage)> on_message;
