@@ -1,14 +1,18 @@
 # The project's three kinds of target. Each links spccl_flags privately, so that no flag is global.
 
-# spccl_library(NAME SRCS a.cc... DEPS lib...): a static library with the alias spccl::NAME; with no
-# sources, a header-only one.
+# spccl_library(NAME SRCS a.cc... DEPS lib... [TOGETHER]): a static library with the alias spccl::NAME;
+# with no sources, a header-only one. TOGETHER: builds that precompile headers also compile the sources
+# as one file, for a library whose files all include a heavy header.
 function(spccl_library NAME)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(spccl_${NAME} STATIC ${ARG_SRCS})
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
     target_include_directories(spccl_${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     spccl_precompile(spccl_${NAME} spccl_precompiled)
+    if(ARG_TOGETHER AND SPCCL_PRECOMPILE)
+      set_target_properties(spccl_${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    endif()
   else()
     add_library(spccl_${NAME} INTERFACE)
     target_link_libraries(spccl_${NAME} INTERFACE ${ARG_DEPS})
@@ -44,7 +48,8 @@ endfunction()
 set(SPCCL_TEST_ENVIRONMENT
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
-  "TSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/cmake/tsan.supp':second_deadlock_stack=1")
+  # Ranks are forked, also from programs with threads: their own then start anew.
+  "TSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/cmake/tsan.supp':second_deadlock_stack=1:die_after_fork=0")
 if(SPCCL_SANITIZE MATCHES "thread")
   # UCX patches madvise, which a thread calls when it ends, after ThreadSanitizer has let go of it.
   list(APPEND SPCCL_TEST_ENVIRONMENT "UCX_MEM_MMAP_HOOK_MODE=none")

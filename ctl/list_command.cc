@@ -8,7 +8,7 @@
 namespace spccl::ctl {
 namespace {
 
-std::string Bytes(uint64_t bytes) {
+std::string Size(uint64_t bytes) {
   return HumanBytes(static_cast<double>(bytes));
 }
 
@@ -43,8 +43,8 @@ absl::Status RunJobs(Context& context) {
           const v1::Counters& sums = job.counters();
           table.Add({job.id(), absl::StrCat(job.uid()), absl::StrCat(job.sessions()),
                      absl::StrCat(job.communicators()), absl::StrCat(job.buffers()),
-                     Bytes(job.buffer_bytes()), absl::StrCat(sums.ops()),
-                     absl::StrCat(sums.failed_ops()), Bytes(sums.payload_bytes()), Sent(sums)});
+                     Size(job.buffer_bytes()), absl::StrCat(sums.ops()),
+                     absl::StrCat(sums.failed_ops()), Size(sums.payload_bytes()), Sent(sums)});
         }
         table.Print(&context.out());
       });
@@ -115,7 +115,7 @@ void AddBuffers(Tree* tree) {
               for (const v1::Buffer& buffer : response.buffers()) {
                 table.Add({absl::StrCat(buffer.id()), buffer.job_id(), absl::StrCat(buffer.uid()),
                            absl::StrCat(buffer.pid()), absl::StrCat(buffer.session_id()),
-                           buffer.kind(), Bytes(buffer.size_bytes()), absl::StrCat(buffer.uses())});
+                           buffer.kind(), Size(buffer.size_bytes()), absl::StrCat(buffer.uses())});
               }
               table.Print(&context.out());
             });

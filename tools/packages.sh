@@ -34,6 +34,7 @@ LIST
 iproute2
 libgmock-dev
 libgtest-dev
+lld
 munge
 nftables
 procps
