@@ -70,13 +70,14 @@ Json SingleJson(const Message& message, const FieldDescriptor* field) {
   return Json();
 }
 
-// spccl.v1 repeats messages only; a map is a list of entries with a key and a value.
+// spccl.v1 repeats messages only; named counts become an object with their names.
 Json RepeatedJson(const Message& message, const FieldDescriptor* field) {
   const Reflection& reflection = *message.GetReflection();
-  Json list = field->is_map() ? Json::object() : Json::array();
+  const bool named = field->message_type() == v1::NamedCount::descriptor();
+  Json list = named ? Json::object() : Json::array();
   for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
     const Json item = ToJson(reflection.GetRepeatedMessage(message, field, i));
-    if (field->is_map()) {
+    if (named) {
       list[item["key"].get<std::string>()] = item["value"];
     } else {
       list.push_back(item);

@@ -1,7 +1,6 @@
 // status, version, wait.
 #include <chrono>
 #include <ctime>
-#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +14,8 @@
 namespace spccl::ctl {
 namespace {
 
-constexpr int64_t kNanosPerMilli = 1'000'000;
-constexpr int64_t kRetryNs = 20 * kNanosPerMilli;
+constexpr int64_t kMilli = 1'000'000;  // in nanoseconds
+constexpr int64_t kRetryNs = 20 * kMilli;
 
 absl::StatusOr<v1::GetStatusResponse> Ask(const GlobalOptions& options) {
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(options));
@@ -32,10 +31,9 @@ absl::Status Health(const v1::Status& status) {
 
 void PrintCounters(const v1::Counters& counters, Context* context) {
   std::string formats;
-  for (const char* format : {"dense", "pici", "pici-column", "coo"}) {
-    const auto found = counters.sends_by_format().find(format);
-    if (found == counters.sends_by_format().end()) continue;
-    absl::StrAppend(&formats, formats.empty() ? "" : ", ", found->second, " ", format);
+  for (const v1::NamedCount& sends : counters.sends_by_format()) {
+    absl::StrAppend(&formats, formats.empty() ? "" : ", ", sends.value(), " ",
+                    Printable(sends.key()));
   }
   context->out() << "operations    " << counters.ops() << " done, " << counters.failed_ops()
                  << " failed\n"
@@ -45,10 +43,8 @@ void PrintCounters(const v1::Counters& counters, Context* context) {
                  << "sent          " << HumanBytes(static_cast<double>(counters.wire_bytes()))
                  << " for " << HumanBytes(static_cast<double>(counters.dense_bytes())) << " dense ("
                  << formats << ")\n";
-  const std::map<std::string, uint64_t> decisions(counters.decisions().begin(),
-                                                  counters.decisions().end());
-  for (const auto& [decision, sends] : decisions) {
-    context->out() << "decided       " << sends << " " << Printable(decision) << "\n";
+  for (const v1::NamedCount& sends : counters.decisions()) {
+    context->out() << "decided       " << sends.value() << " " << Printable(sends.key()) << "\n";
   }
 }
 
@@ -109,7 +105,7 @@ absl::StatusOr<v1::GetStatusResponse> AwaitReady(const GlobalOptions& options, i
   for (;;) {
     GlobalOptions attempt = options;
     const int64_t left = end - MonotonicNanos();
-    attempt.deadline_ns = std::max(kNanosPerMilli, std::min(options.deadline_ns, left));
+    attempt.deadline_ns = std::max(kMilli, std::min(options.deadline_ns, left));
     absl::StatusOr<v1::GetStatusResponse> response = Ask(attempt);
     if (response.ok()) {
       const absl::Status health = Health(response->status());

@@ -30,6 +30,11 @@ static_assert(v1::CODEC_PICI == static_cast<int>(policy::Codec::kPici) + 1);
 static_assert(v1::CODEC_PICI_COLUMN == static_cast<int>(policy::Codec::kPiciColumn) + 1);
 static_assert(v1::CODEC_COO == static_cast<int>(policy::Codec::kCoo) + 1);
 
+void Name(std::string_view key, uint64_t value, v1::NamedCount* to) {
+  to->set_key(std::string(key));
+  to->set_value(value);
+}
+
 void FillCounters(const Counters& from, v1::Counters* to) {
   to->set_ops(from.ops);
   to->set_failed_ops(from.failed_ops);
@@ -38,16 +43,15 @@ void FillCounters(const Counters& from, v1::Counters* to) {
   to->set_payload_bytes(from.payload_bytes);
   to->set_busy_ns(from.busy_ns);
   for (int code = 0; code < kFormatCount; ++code) {
-    const std::string_view name = NameOf(static_cast<Format>(code));
-    (*to->mutable_sends_by_format())[std::string(name)] = from.sends_by_format[code];
+    Name(NameOf(static_cast<Format>(code)), from.sends_by_format[code], to->add_sends_by_format());
   }
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     for (int reason = 0; reason < policy::kReasonCount; ++reason) {
       const uint64_t count = from.decisions[phase][reason];
       if (count == 0) continue;
-      const std::string_view phase_name = NameOf(static_cast<Phase>(phase));
-      const std::string_view reason_name = policy::NameOf(static_cast<policy::Reason>(reason));
-      (*to->mutable_decisions())[std::string(phase_name) + "/" + std::string(reason_name)] = count;
+      std::string name(NameOf(static_cast<Phase>(phase)));
+      name.append("/").append(policy::NameOf(static_cast<policy::Reason>(reason)));
+      Name(name, count, to->add_decisions());
     }
   }
   to->set_last_input_nnz(from.last_input_nnz);

@@ -18,9 +18,10 @@ Traffic ToTraffic(const v1::Counters& counters) {
   Traffic traffic;
   traffic.wire_bytes = counters.wire_bytes();
   traffic.dense_bytes = counters.dense_bytes();
-  for (int i = 0; i < kFormatCount; ++i) {
-    const auto found = counters.sends_by_format().find(std::string(NameOf(static_cast<Format>(i))));
-    if (found != counters.sends_by_format().end()) traffic.sends_by_format[i] = found->second;
+  for (const v1::NamedCount& sends : counters.sends_by_format()) {
+    for (int i = 0; i < kFormatCount; ++i) {
+      if (sends.key() == NameOf(static_cast<Format>(i))) traffic.sends_by_format[i] = sends.value();
+    }
   }
   return traffic;
 }

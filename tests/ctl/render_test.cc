@@ -13,7 +13,9 @@ TEST(RenderTest, EveryFieldIsThereAlsoAtItsDefault) {
   comm.mutable_settings()->set_algorithm(v1::ALGORITHM_RING);
   comm.mutable_settings()->set_codec(v1::CODEC_PICI_COLUMN);
   comm.mutable_settings()->mutable_pici()->set_ag(0);
-  (*comm.mutable_counters()->mutable_sends_by_format())["coo"] = 7;
+  v1::NamedCount* sends = comm.mutable_counters()->add_sends_by_format();
+  sends->set_key("coo");
+  sends->set_value(7);
   comm.add_members()->set_phase("idle");
   const nlohmann::ordered_json json = ToJson(comm);
   EXPECT_EQ(json["id"], 18446744073709551615u);
