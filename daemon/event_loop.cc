@@ -77,14 +77,15 @@ void EventLoop::RunOnce(int timeout_ms) {
   heartbeat_ns_.store(MonotonicNanos(), std::memory_order_relaxed);
   bool woken = false;
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == kWakeupToken) {
+    const Token token = events[i].data.u64;  // a copy: the struct is packed
+    if (token == kWakeupToken) {
       uint64_t value;
       [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &value, sizeof value);
       woken = true;
       continue;
     }
     // A handler that ran before in this turn may have ended this one.
-    const auto found = handlers_.find(events[i].data.u64);
+    const auto found = handlers_.find(token);
     if (found == handlers_.end()) continue;
     const std::shared_ptr<Handler> handler = found->second;
     (*handler)(events[i].events);

@@ -10,8 +10,8 @@ Usage: tools/lint.sh [--fix] [--budget SECONDS] format|tidy...
   format    clang-format 14 over every C and C++ file; --fix rewrites the files instead
   tidy      clang-tidy with .clang-tidy over every .cc file of the dev build. What was clean is
             remembered in the user's cache folder, so that a second run checks only what changed.
-            With --budget, files are begun only for so many seconds, those under tests/ last; the
-            rest wait for the next run.
+            With --budget, files are begun only for so many seconds: those changed last first, those
+            under tests/ last; the rest wait for the next run.
   -h, --help
 USAGE
 }
