@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -60,6 +62,25 @@ absl::StatusOr<UniqueFd> CreateSealedMemfd(const std::string& name, size_t size_
     return ErrnoStatus(errno, "seal " + name);
   }
   return fd;
+}
+
+absl::Status CheckMapped(const void* data, size_t size_bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<uintptr_t>(data);
+  const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
+      "no memory is mapped in some of the ", size_bytes, " bytes at 0x", absl::Hex(start)));
+  if (size_bytes > UINTPTR_MAX - page - start) return wrong;
+  // mincore(2) fails for what is not mapped; which pages it says are resident is of no interest.
+  constexpr size_t kPagesAtOnce = 65536;
+  std::vector<unsigned char> resident(std::min(size_bytes / page + 2, kPagesAtOnce));
+  const uintptr_t end = start + size_bytes;
+  for (uintptr_t at = start & ~(page - 1); at < end; at += resident.size() * page) {
+    const size_t length = std::min<size_t>(resident.size() * page, end - at);
+    if (::mincore(reinterpret_cast<void*>(at), length, resident.data()) != 0 && errno == ENOMEM) {
+      return wrong;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<size_t> CheckSealedMemfd(int fd, size_t least_bytes) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "boost/interprocess/mapped_region.hpp"
@@ -17,6 +18,10 @@ absl::StatusOr<UniqueFd> CreateSealedMemfd(const std::string& name, size_t size_
 // that no access through a mapping can fault) and must hold at least `least_bytes`. Returns its
 // size.
 absl::StatusOr<size_t> CheckSealedMemfd(int fd, size_t least_bytes);
+
+// Checks that memory is mapped in every page of [data, data + size_bytes), in whatever way; a range
+// that wraps round is none. InvalidArgument: somewhere it is not.
+absl::Status CheckMapped(const void* data, size_t size_bytes);
 
 // Owner of a shared read-write mapping of a descriptor. Movable.
 class SharedMapping {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/view.h"
 
 namespace spccl {
 namespace {
@@ -44,15 +45,14 @@ absl::StatusCode CodeOf(int error_number) {
 }  // namespace
 
 absl::Status ErrnoStatus(int error_number, std::string_view what) {
-  return absl::Status(CodeOf(error_number),
-                      absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
-                                   std::generic_category().message(error_number)));
+  return absl::Status(
+      CodeOf(error_number),
+      absl::StrCat(View(what), ": ", std::generic_category().message(error_number)));
 }
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(absl::string_view(context.data(), context.size()),
-                                                  ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(View(context), ": ", status.message()));
 }
 
 void CheckFailed(const char* condition, const char* file, int line) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "client/error.h"
 #include "client/group.h"
@@ -140,6 +141,7 @@ absl::Status RegisterMemory(Process& process, const std::shared_ptr<Comm>& comm,
   SPCCL_RETURN_IF_ERROR(CheckOutput(handle, "handle"));
   SPCCL_RETURN_IF_ERROR(CheckOutput(buff, "buff"));
   if (size == 0) return absl::InvalidArgumentError("size is 0");
+  SPCCL_RETURN_IF_ERROR(CheckMapped(buff, size));
   SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region,
                          comm->Register(&process.memory(), buff, size));
   *handle = process.registrations().Add(

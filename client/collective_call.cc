@@ -12,14 +12,20 @@ bool Reduces(OpCode op) {
   return op == OpCode::kReduceScatter || op == OpCode::kAllReduce;
 }
 
+// An enumerator's code as the caller wrote it, -1 say.
+int32_t AsGiven(uint32_t code) {
+  return static_cast<int32_t>(code);
+}
+
 absl::Status CheckCodes(const CollectiveCall& call, int ranks) {
   if (call.dtype >= spcclNumTypes) {
-    return absl::InvalidArgumentError(absl::StrCat("datatype is ", call.dtype, ", not one of 0 to ",
+    return absl::InvalidArgumentError(absl::StrCat("datatype is ", AsGiven(call.dtype),
+                                                   ", not one of 0 to ",
                                                    static_cast<int>(spcclNumTypes) - 1));
   }
   if (Reduces(call.op) && call.redop >= spcclNumOps) {
-    return absl::InvalidArgumentError(absl::StrCat("op is ", call.redop, ", not one of 0 to ",
-                                                   static_cast<int>(spcclNumOps) - 1));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "op is ", AsGiven(call.redop), ", not one of 0 to ", static_cast<int>(spcclNumOps) - 1));
   }
   if (call.op == OpCode::kBroadcast && (call.root < 0 || call.root >= ranks)) {
     return absl::InvalidArgumentError(

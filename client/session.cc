@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/view.h"
 #include "client/error.h"
 #include "client/threads.h"
 #include "proto/shm/socket.h"
@@ -119,8 +120,7 @@ absl::Status Session::Hello() {
   shm::SetText(hello.hello.name, program_invocation_short_name);
   const auto refused = [this](std::string_view why) {
     return absl::UnavailableError(
-        absl::StrCat("the daemon at ", path_,
-                     " does not open a session: ", absl::string_view(why.data(), why.size())));
+        absl::StrCat("the daemon at ", path_, " does not open a session: ", View(why)));
   };
   if (absl::Status sent = shm::SendPacket(socket_.get(), &hello, sizeof hello); !sent.ok()) {
     return refused(std::string(sent.message()));

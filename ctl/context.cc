@@ -2,9 +2,11 @@
 
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/version.h"
+#include "ctl/render.h"
 
 namespace spccl::ctl {
 namespace {
@@ -38,6 +40,14 @@ void AddGlobalOptions(Tree* tree) {
                     "Longest wait for the daemon's answer. Default: 5s.");
 }
 
+// CLI11 speaks of a missing command also where a word is none.
+std::string WhatIsWrong(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if (unknown.empty()) return error.what();
+  const char* what = unknown.front()[0] == '-' ? "option" : "command or argument";
+  return absl::StrCat("unknown ", what, " \"", Printable(unknown.front()), "\"");
+}
+
 void PrintError(const absl::Status& status, Context* context, std::ostream* err) {
   const ExitCode code = ExitCodeOf(status);
   *err << "spcclctl: " << status.message() << "\n";
@@ -49,6 +59,23 @@ void PrintError(const absl::Status& status, Context* context, std::ostream* err)
 }
 
 }  // namespace
+
+CLI::Option* AddNumberOption(CLI::App* app, const std::string& name,
+                             std::function<void(uint64_t)> take, const std::string& help) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, take = std::move(take)](const std::string& text) {
+            uint64_t number = 0;
+            if (!absl::SimpleAtoi(text, &number)) {
+              throw CLI::ValidationError(
+                  name, "found \"" + Printable(text) + "\", expected a whole number from 0 on");
+            }
+            take(number);
+          },
+          help)
+      ->type_name("NUMBER");
+}
 
 CLI::Option* AddDurationOption(CLI::App* app, const std::string& name, int64_t* nanos,
                                const std::string& help) {
@@ -136,7 +163,8 @@ int RunTool(int argc, const char* const* argv, std::ostream* out, std::ostream* 
   } catch (const CLI::Success& answer) {  // help or version
     return tree->app.exit(answer, *out, *err);
   } catch (const CLI::ParseError& error) {
-    *err << "spcclctl: " << error.what() << "\nRun `spcclctl --help` for the commands.\n";
+    *err << "spcclctl: " << WhatIsWrong(tree->app, error)
+         << "\nRun `spcclctl --help` for the commands.\n";
     return kWrongUse;
   }
   tree->options.json = tree->output == "json";

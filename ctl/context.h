@@ -72,6 +72,10 @@ struct Tree {
                 Command command);
 };
 
+// An option or positional that takes a whole number from 0 on.
+CLI::Option* AddNumberOption(CLI::App* app, const std::string& name,
+                             std::function<void(uint64_t)> take, const std::string& help);
+
 // An option that takes a positive duration with its unit, of at most 24 hours.
 CLI::Option* AddDurationOption(CLI::App* app, const std::string& name, int64_t* nanos,
                                const std::string& help);

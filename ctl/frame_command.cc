@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "base/view.h"
 #include "ctl/context.h"
 #include "ctl/render.h"
 #include "kernels/dtype.h"
@@ -21,33 +24,56 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
-
 absl::Status Failed(const char* what, const std::string& path) {
   const int error = errno;
   return ErrnoStatus(error, absl::StrCat(what, " ", path));
 }
 
-absl::StatusOr<Bytes> ReadBytes(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return Failed("open", path);
-  struct stat info;
-  if (::fstat(file.get(), &info) != 0) return Failed("stat", path);
-  Bytes bytes(S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) + 1 : 65536);
-  size_t used = 0;
-  for (;;) {
-    if (used == bytes.size()) bytes.resize(bytes.size() * 2);
-    const ssize_t got = ::read(file.get(), bytes.data() + used, bytes.size() - used);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failed("read", path);
-    if (got == 0) break;
-    used += static_cast<size_t>(got);
+// A file that is read from the front; no more of it than is asked for.
+class Source {
+ public:
+  static absl::StatusOr<Source> Open(const std::string& path) {
+    UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.valid()) return Failed("open", path);
+    struct stat info;
+    if (::fstat(file.get(), &info) != 0) return Failed("stat", path);
+    if (S_ISDIR(info.st_mode)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
+    }
+    return Source(
+        path, std::move(file),
+        S_ISREG(info.st_mode) ? std::optional(static_cast<uint64_t>(info.st_size)) : std::nullopt);
   }
-  bytes.resize(used);
-  return bytes;
-}
+
+  // Of a regular file.
+  std::optional<uint64_t> size() const { return size_; }
+
+  // Appends what comes next until `bytes` has `most` bytes or the file ends.
+  absl::Status ReadUpTo(uint64_t most, Bytes* bytes) const {
+    constexpr size_t kBlock = size_t{1} << 20;
+    size_t used = bytes->size();
+    while (used < most) {
+      // By blocks, unless the size is known: what a pipe will bring is not.
+      const uint64_t goal = size_.has_value() ? std::min(*size_ + 1, most) : used + kBlock;
+      bytes->resize(std::min<uint64_t>(most, std::max<uint64_t>(goal, used + 1)));
+      const ssize_t got = ::read(file_.get(), bytes->data() + used, bytes->size() - used);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Failed("read", path_);
+      if (got == 0) break;
+      used += static_cast<size_t>(got);
+    }
+    bytes->resize(used);
+    return absl::OkStatus();
+  }
+
+ private:
+  Source(std::string path, UniqueFd file, std::optional<uint64_t> size)
+      : path_(std::move(path)), file_(std::move(file)), size_(size) {}
+
+  std::string path_;
+  UniqueFd file_;
+  std::optional<uint64_t> size_;
+};
 
 absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
@@ -66,23 +92,73 @@ struct FrameOptions {
   std::string format, dtype, in, out;
 };
 
-// The header of a file that is at least that long; what it says is checked by Validate() only.
-absl::StatusOr<FrameHeader> HeaderOf(const Bytes& bytes, const std::string& path) {
+struct FrameFile {
   FrameHeader header;
-  if (bytes.size() < sizeof header) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": not a frame: ", bytes.size(),
-                                                      " bytes, a header has ", sizeof header));
-  }
-  std::memcpy(&header, bytes.data(), sizeof header);
-  return header;
-}
+  Bytes bytes;         // the header only, if that is wrong already
+  absl::Status valid;  // FailedPrecondition: what is wrong
+};
 
-absl::Status CheckFrame(const Bytes& bytes, const std::string& path) {
-  const FrameFault fault = Validate(bytes.data(), bytes.size());
-  if (fault.ok()) return absl::OkStatus();
+absl::Status Invalid(const std::string& path, const FrameFault& fault) {
   return absl::FailedPreconditionError(
       absl::StrCat(path, ": not a valid frame: ", View(NameOf(fault.error)), " at byte ", fault.at,
                    ": found ", fault.found, ", expected ", fault.expected));
+}
+
+// The header first, then as much as it says, so that a large file that is no frame costs nothing.
+absl::StatusOr<FrameFile> ReadFrame(const std::string& path) {
+  SPCCL_ASSIGN_OR_RETURN(const Source source, Source::Open(path));
+  FrameFile frame;
+  SPCCL_RETURN_IF_ERROR(source.ReadUpTo(sizeof frame.header, &frame.bytes));
+  if (frame.bytes.size() < sizeof frame.header) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": not a frame: ", frame.bytes.size(), " bytes, a header has ", sizeof frame.header));
+  }
+  std::memcpy(&frame.header, frame.bytes.data(), sizeof frame.header);
+  FrameFault fault = Validate(frame.bytes.data(), frame.bytes.size());
+  if (fault.error == FrameError::kBadMagic) return Invalid(path, fault);
+  if (!fault.ok() && fault.error != FrameError::kTooShort) {
+    frame.valid = Invalid(path, fault);
+    return frame;
+  }
+  const uint64_t expected = fault.ok() ? sizeof frame.header : fault.expected;
+  const uint64_t size = source.size().value_or(expected);
+  if (size <= expected) SPCCL_RETURN_IF_ERROR(source.ReadUpTo(expected + 1, &frame.bytes));
+  if (size > expected || frame.bytes.size() > expected) {
+    frame.valid = absl::FailedPreconditionError(
+        absl::StrCat(path, ": not a valid frame: the file is longer than the ", expected,
+                     " bytes that its header tells"));
+    return frame;
+  }
+  fault = Validate(frame.bytes.data(), frame.bytes.size());
+  if (!fault.ok()) frame.valid = Invalid(path, fault);
+  return frame;
+}
+
+absl::StatusOr<FrameFile> ReadValidFrame(const std::string& path) {
+  SPCCL_ASSIGN_OR_RETURN(FrameFile frame, ReadFrame(path));
+  SPCCL_RETURN_IF_ERROR(frame.valid);
+  return frame;
+}
+
+// A whole number of elements, as many as a frame may hold.
+absl::StatusOr<Bytes> ReadElements(const std::string& path, DType dtype) {
+  SPCCL_ASSIGN_OR_RETURN(const Source source, Source::Open(path));
+  const uint64_t most = kMaxFrameElements * SizeOf(dtype);
+  Bytes dense;
+  if (source.size().value_or(0) <= most) {
+    SPCCL_RETURN_IF_ERROR(source.ReadUpTo(most + 1, &dense));
+  }
+  const uint64_t size = std::max<uint64_t>(dense.size(), source.size().value_or(0));
+  if (size > most) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": longer than ", most,
+                                                   " bytes: a frame holds at most ",
+                                                   kMaxFrameElements, " elements"));
+  }
+  if (size % SizeOf(dtype) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", size, " bytes are no whole number of ", View(NameOf(dtype)), " elements"));
+  }
+  return dense;
 }
 
 nlohmann::ordered_json HeaderJson(const FrameHeader& header) {
@@ -125,61 +201,48 @@ void Summarise(const FrameHeader& header, size_t frame_bytes, Context* context) 
 absl::Status Encode(Context& context, const FrameOptions& options) {
   const Format format = *FormatFromName(options.format);
   const DType dtype = *DTypeFromName(options.dtype);
-  SPCCL_ASSIGN_OR_RETURN(const Bytes dense, ReadBytes(options.in));
+  SPCCL_ASSIGN_OR_RETURN(const Bytes dense, ReadElements(options.in, dtype));
   const size_t elements = dense.size() / SizeOf(dtype);
-  if (dense.size() % SizeOf(dtype) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(options.in, ": ", dense.size(),
-                                                   " bytes are no whole number of ", options.dtype,
-                                                   " elements"));
-  }
-  if (elements > kMaxFrameElements) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.in, ": ", elements, " elements, a frame holds at most ", kMaxFrameElements));
-  }
   Bytes frame(MaxFrameBytes(format, dtype, elements) + kEncodeSlack);
   const Encoded encoded = spccl::Encode(format, dtype, dense.data(), elements, frame.data());
   SPCCL_RETURN_IF_ERROR(WriteBytes(options.out, frame.data(), encoded.frame_bytes));
-  SPCCL_ASSIGN_OR_RETURN(const FrameHeader header, HeaderOf(frame, options.out));
+  FrameHeader header;
+  std::memcpy(&header, frame.data(), sizeof header);
   Summarise(header, encoded.frame_bytes, &context);
   return absl::OkStatus();
 }
 
 absl::Status Decode(Context& context, const FrameOptions& options) {
-  SPCCL_ASSIGN_OR_RETURN(const Bytes frame, ReadBytes(options.in));
-  SPCCL_ASSIGN_OR_RETURN(const FrameHeader header, HeaderOf(frame, options.in));
-  SPCCL_RETURN_IF_ERROR(CheckFrame(frame, options.in));
-  Bytes dense(header.element_count * SizeOf(static_cast<DType>(header.dtype)));
-  spccl::Decode(frame.data(), dense.data());
+  SPCCL_ASSIGN_OR_RETURN(const FrameFile frame, ReadValidFrame(options.in));
+  Bytes dense(frame.header.element_count * SizeOf(static_cast<DType>(frame.header.dtype)));
+  spccl::Decode(frame.bytes.data(), dense.data());
   SPCCL_RETURN_IF_ERROR(WriteBytes(options.out, dense.data(), dense.size()));
-  Summarise(header, frame.size(), &context);
+  Summarise(frame.header, frame.bytes.size(), &context);
   return absl::OkStatus();
 }
 
-// The header as it stands, field by field, also of a frame that is not valid.
+// The header as it stands, field by field, also of a frame that is not valid: then it fails as
+// well.
 absl::Status Show(Context& context, const FrameOptions& options) {
-  SPCCL_ASSIGN_OR_RETURN(const Bytes frame, ReadBytes(options.in));
-  SPCCL_ASSIGN_OR_RETURN(const FrameHeader header, HeaderOf(frame, options.in));
-  const absl::Status valid = CheckFrame(frame, options.in);
-  nlohmann::ordered_json json = HeaderJson(header);
-  json["valid"] = valid.ok();
-  if (!valid.ok()) json["fault"] = std::string(valid.message());
+  SPCCL_ASSIGN_OR_RETURN(const FrameFile frame, ReadFrame(options.in));
+  nlohmann::ordered_json json = HeaderJson(frame.header);
+  json["valid"] = frame.valid.ok();
+  if (!frame.valid.ok()) json["fault"] = std::string(frame.valid.message());
   if (context.json()) {
     context.PrintJson({{"frame", json}});
-    return absl::OkStatus();
+    return frame.valid;
   }
   Table table({"FIELD", "#VALUE"});
   for (const auto& [name, value] : json.items()) {
     table.Add({name, value.is_string() ? value.get<std::string>() : value.dump()});
   }
   table.Print(&context.out());
-  return absl::OkStatus();
+  return frame.valid;
 }
 
 absl::Status RunValidate(Context& context, const FrameOptions& options) {
-  SPCCL_ASSIGN_OR_RETURN(const Bytes frame, ReadBytes(options.in));
-  SPCCL_ASSIGN_OR_RETURN(const FrameHeader header, HeaderOf(frame, options.in));
-  SPCCL_RETURN_IF_ERROR(CheckFrame(frame, options.in));
-  Summarise(header, frame.size(), &context);
+  SPCCL_ASSIGN_OR_RETURN(const FrameFile frame, ReadValidFrame(options.in));
+  Summarise(frame.header, frame.bytes.size(), &context);
   return absl::OkStatus();
 }
 
@@ -215,7 +278,9 @@ void AddFrameCommands(Tree* tree) {
   frame->require_subcommand(1);
   AddCommand(tree, frame, "encode", "Raw little-endian elements into a frame.", Encode, true);
   AddCommand(tree, frame, "decode", "A frame into raw little-endian elements.", Decode, true);
-  AddCommand(tree, frame, "show", "A frame's header, field by field.", Show, false);
+  AddCommand(tree, frame, "show",
+             "A frame's header, field by field; exit code 3 if the frame is not valid.", Show,
+             false);
   AddCommand(tree, frame, "validate", "Check a frame; exit code 3 if it is not valid.", RunValidate,
              false);
 }

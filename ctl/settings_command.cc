@@ -40,9 +40,9 @@ void AddScopeOptions(CLI::App* command, ScopeOptions* scope) {
   CLI::Option* job = command->add_option("--job", scope->job, "Of this job. Default: of all.")
                          ->type_name("JOB")
                          ->check(not_empty);
-  command->add_option("--comm", scope->comm, "Of this communicator.")
+  AddNumberOption(
+      command, "--comm", [scope](uint64_t comm) { scope->comm = comm; }, "Of this communicator.")
       ->type_name("COMM")
-      ->check(not_empty)
       ->excludes(job);
 }
 
@@ -99,6 +99,9 @@ void Report(const Response& response, const ScopeOptions& scope, Context* contex
   }
   context->out() << scope.Name() << ": in force from the next operation on, for "
                  << response.communicators() << " communicators now\n";
+  if (!scope.job.empty() && response.communicators() == 0) {
+    context->out() << "(no such job has a communicator now: kept for when one has)\n";
+  }
 }
 
 absl::Status Set(Context& context, const ScopeOptions& scope, const v1::Settings& settings) {

@@ -75,8 +75,9 @@ void AddEvents(Tree* tree) {
                 [options](Context& context) { return RunEvents(context, *options); });
   events->add_flag("--follow", options->follow,
                    "What happens from now on (or from --since), until interrupted.");
-  events->add_option("--since", options->since, "From this event's number on.")
-      ->type_name("NUMBER");
+  AddNumberOption(
+      events, "--since", [options](uint64_t since) { options->since = since; },
+      "From this event's number on.");
 }
 
 void AddDrain(Tree* tree) {
@@ -123,7 +124,10 @@ void AddAbort(Tree* tree) {
                   }
                   return absl::OkStatus();
                 });
-  abort->add_option("COMM", options->comm, "Its number, as `comms` shows it.")->required();
+  AddNumberOption(
+      abort, "COMM", [options](uint64_t comm) { options->comm = comm; },
+      "Its number, as `comms` shows it.")
+      ->required();
   abort->add_option("--reason", options->reason, "Why, for the ranks' error message.")
       ->type_name("TEXT");
 }

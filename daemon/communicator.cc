@@ -20,8 +20,11 @@ bool Agree(const std::optional<T>& a, const std::optional<T>& b) {
 }
 
 template <typename T>
-std::string WishText(const std::optional<T>& wish) {
-  return wish ? Text(policy::NameOf(*wish)) : "nothing";
+std::string WishText(const char* variable, uint32_t rank, const std::optional<T>& mine,
+                     const std::optional<T>& others) {
+  if (Agree(mine, others)) return "";
+  return absl::StrCat("; ", variable, " is ", Text(policy::NameOf(*mine)), " on rank ", rank,
+                      " and ", Text(policy::NameOf(*others)), " on a rank that joined before it");
 }
 
 }  // namespace
@@ -59,9 +62,9 @@ absl::Status Communicator::CheckWishes(uint32_t rank, const Member& member) cons
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("ranks wish different settings: rank ", rank, " algorithm ",
-                   WishText(wish.algorithm), " and codec ", WishText(wish.codec), ", others ",
-                   WishText(wishes_.algorithm), " and ", WishText(wishes_.codec)));
+      absl::StrCat("ranks disagree on their communicator's settings",
+                   WishText("SPCCL_ALGO", rank, wish.algorithm, wishes_.algorithm),
+                   WishText("SPCCL_CODEC", rank, wish.codec, wishes_.codec)));
 }
 
 absl::Status Communicator::Join(uint32_t rank, uint32_t ranks, const Member& member,
@@ -241,6 +244,7 @@ std::optional<CommFailure> Communicator::Check(int64_t now_ns, int64_t op_timeou
   const int64_t since = std::max(head_since_ns_, pending_.begin()->second.first_arrival_ns);
   if (now_ns - since < op_timeout_ns) return std::nullopt;
   const std::vector<uint32_t> missing = MissingAtHead();
+  if (missing.empty()) return std::nullopt;  // TakeReady() is due, and waits for nobody
   return CommFailure{.status = absl::DeadlineExceededError(
                          absl::StrCat("waiting for ", NamesOf(missing), ": operation ", head_,
                                       " was not called within ", seconds(op_timeout_ns))),

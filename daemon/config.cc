@@ -8,16 +8,13 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/view.h"
 #include "daemon/config_fields.h"
 #include "daemon/file_io.h"
 #include "daemon/toml_reader.h"
 
 namespace spccl::daemon {
 namespace {
-
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
 
 std::string Unknown(std::string_view kind, const std::string& name,
                     const std::vector<std::string>& known) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "base/view.h"
 #include "daemon/peers/address.h"
 
 namespace spccl::daemon {
@@ -20,10 +21,6 @@ namespace {
 
 constexpr size_t kMaxPathBytes = 90;  // a socket's address holds 107 bytes, its name included
 constexpr int64_t kMaxDurationNs = int64_t{365} * 24 * 3600 * 1'000'000'000;
-
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
 
 template <typename T>
 bool ParseUnsigned(std::string_view text, uint64_t least, uint64_t most, T* out) {

@@ -121,6 +121,8 @@ class Control {
   virtual absl::Status AbortComm(uint64_t comm_id, const std::string& reason) = 0;
   // Draining refuses new sessions and communicators; what runs goes on.
   virtual absl::Status SetDraining(bool draining) = 0;
+  // Keeps the event and tells the subscribers; the core numbers and stamps it, soon.
+  virtual void RecordEvent(Event event) = 0;
   // `on_event` is called on the core's thread: it must only hand over. With `from_sequence` > 0 the
   // events that are still kept from there on are delivered first.
   virtual std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,

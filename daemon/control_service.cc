@@ -25,6 +25,30 @@ std::string Describe(const Scope& scope) {
   return "global";
 }
 
+// Those see it who see the job or communicator; of the global scope, all administrators.
+Event SettingsEvent(const Snapshot& all, const Scope& scope, const Caller& caller,
+                    const std::string& what) {
+  Event event{};
+  event.kind = "settings-changed";
+  event.uid = caller.uid;
+  event.message = absl::StrCat(Describe(scope), ": uid ", caller.uid, " ", what);
+  if (const auto* job = std::get_if<JobScope>(&scope)) {
+    event.job_id = job->job_id;
+    for (const JobInfo& info : all.jobs) {
+      if (info.id == job->job_id) event.uid = info.uid;
+    }
+  } else if (const auto* comm = std::get_if<CommScope>(&scope)) {
+    event.comm_id = comm->comm_id;
+    for (const CommInfo& info : all.comms) {
+      if (info.id == comm->comm_id) {
+        event.job_id = info.job_id;
+        event.uid = info.uid;
+      }
+    }
+  }
+  return event;
+}
+
 uint32_t CommsIn(const Snapshot& all, const Scope& scope) {
   return static_cast<uint32_t>(
       std::count_if(all.comms.begin(), all.comms.end(), [&scope](const CommInfo& comm) {
@@ -138,9 +162,10 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
   return Run(context, [&](const Caller& caller, Snapshot all) -> absl::Status {
     SPCCL_ASSIGN_OR_RETURN(const Scope scope, FromProto(scope_message));
     SPCCL_RETURN_IF_ERROR(MayChange(caller, all, scope));
-    SPCCL_RETURN_IF_ERROR(change(scope));
+    SPCCL_ASSIGN_OR_RETURN(const std::string what, change(scope));
     Log(LogLevel::kInfo, "control", "settings changed",
-        {{"scope", Describe(scope)}, {"uid", absl::StrCat(caller.uid)}});
+        {{"scope", Describe(scope)}, {"change", what}, {"uid", absl::StrCat(caller.uid)}});
+    core_->RecordEvent(SettingsEvent(all, scope, caller, what));
     // A communicator's settings are the core's word, which has changed now.
     SPCCL_ASSIGN_OR_RETURN(const Snapshot now, core_->GetSnapshot());
     if (const auto* comm = std::get_if<CommScope>(&scope);
@@ -159,9 +184,10 @@ grpc::Status ControlService::SetSettings(grpc::ServerContext* context,
                                          const v1::SetSettingsRequest* request,
                                          v1::SetSettingsResponse* response) {
   return ChangeSettings(
-      *context, request->scope(), response, [&](const Scope& scope) -> absl::Status {
+      *context, request->scope(), response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
         SPCCL_ASSIGN_OR_RETURN(const policy::Overrides overrides, FromProto(request->settings()));
-        return settings_->Set(scope, overrides);
+        SPCCL_RETURN_IF_ERROR(settings_->Set(scope, overrides));
+        return "set " + Describe(overrides);
       });
 }
 
@@ -169,9 +195,12 @@ grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
                                            const v1::ResetSettingsRequest* request,
                                            v1::ResetSettingsResponse* response) {
   return ChangeSettings(
-      *context, request->scope(), response, [&](const Scope& scope) -> absl::Status {
+      *context, request->scope(), response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
         SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(request->part()));
-        return settings_->Reset(scope, part);
+        SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, part));
+        return std::string(part == SettingsPart::kThresholds  ? "reset the thresholds"
+                           : part == SettingsPart::kAlgorithm ? "reset the algorithm and the codec"
+                                                              : "reset all");
       });
 }
 

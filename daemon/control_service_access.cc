@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/view.h"
 
 namespace spccl::daemon {
 namespace {
@@ -44,8 +45,7 @@ bool OwnsJob(const Caller& caller, const Snapshot& all, const std::string& id) {
 
 absl::Status NoneOfYours(std::string_view what, std::string_view id, const Caller& caller) {
   return absl::PermissionDeniedError(
-      absl::StrCat("no ", absl::string_view(what.data(), what.size()), " ",
-                   absl::string_view(id.data(), id.size()), " is owned by uid ", caller.uid));
+      absl::StrCat("no ", View(what), " ", View(id), " is owned by uid ", caller.uid));
 }
 
 }  // namespace

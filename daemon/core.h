@@ -36,6 +36,7 @@ class Core final : public Control {
   absl::StatusOr<Snapshot> GetSnapshot() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
   absl::Status SetDraining(bool draining) override;
+  void RecordEvent(Event event) override;
   std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
                                           std::function<void(const Event&)> on_event) override;
 

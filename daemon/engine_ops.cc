@@ -267,8 +267,12 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, bool ok,
   }
   ForEachCounters(*entry, [&](Counters& counters) {
     ++counters.ops;
-    if (!ok) ++counters.failed_ops;
-    counters.payload_bytes += running->payload_bytes;
+    // What failed may have asked for any size, and moved none of it.
+    if (ok) {
+      counters.payload_bytes += running->payload_bytes;
+    } else {
+      ++counters.failed_ops;
+    }
     counters.busy_ns += static_cast<uint64_t>(now_ns - running->began_ns);
     AddStats(stats, counters);
   });

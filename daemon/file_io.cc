@@ -1,15 +1,17 @@
 #include "daemon/file_io.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
+#include "base/view.h"
 
 namespace spccl::daemon {
 namespace {
@@ -18,7 +20,7 @@ constexpr size_t kMaxFileBytes = size_t{8} << 20;
 
 absl::Status Failed(std::string_view what, const std::string& path) {
   const int error = errno;
-  return ErrnoStatus(error, absl::StrCat(absl::string_view(what.data(), what.size()), " ", path));
+  return ErrnoStatus(error, absl::StrCat(View(what), " ", path));
 }
 
 absl::Status WriteNew(const std::string& path, std::string_view content) {
@@ -75,6 +77,25 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content) {
   if (!directory.valid()) return Failed("open", folder);
   if (::fsync(directory.get()) != 0) return Failed("sync", folder);
   return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
+  const std::string path = folder + "/lock";
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file.valid()) return Failed("open", path);
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return Failed("lock", path);
+    char owner[16] = {};  // the lock decides; the number in the file is for people
+    if (::pread(file.get(), owner, sizeof owner - 1, 0) < 0) owner[0] = '\0';
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder, " is in use by process ", std::strtol(owner, nullptr, 10)));
+  }
+  const std::string self = absl::StrCat(::getpid(), "\n");
+  if (::ftruncate(file.get(), 0) != 0 ||
+      ::pwrite(file.get(), self.data(), self.size(), 0) != static_cast<ssize_t>(self.size())) {
+    return Failed("write", path);
+  }
+  return file;
 }
 
 }  // namespace spccl::daemon

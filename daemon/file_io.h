@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 
 namespace spccl::daemon {
 
@@ -17,5 +18,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 // an error the old content stays, unless the folder's sync alone failed: then either may survive a
 // loss of power. One writer at a time.
 absl::Status ReplaceFile(const std::string& path, std::string_view content);
+
+// Takes the folder for this process, until the descriptor is closed or the process ends, by a lock
+// on its file "lock". FailedPrecondition: another has it; the message names its process id.
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder);
 
 }  // namespace spccl::daemon

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/view.h"
 #include "daemon/config_fields.h"
 #include "daemon/file_io.h"
 #include "daemon/toml_reader.h"
@@ -36,10 +38,6 @@ constexpr Threshold kThresholds[] = {
     {"thresholds.coo.inter", &Overrides::coo, &Partial::inter},
     {"thresholds.coo.ag", &Overrides::coo, &Partial::ag},
 };
-
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
 
 absl::Status CheckThresholds(const Overrides& overrides) {
   for (const Threshold& threshold : kThresholds) {
@@ -145,13 +143,32 @@ size_t JobCount(const std::map<Scope, Overrides>& scopes) {
 
 }  // namespace
 
+std::string Describe(const Overrides& overrides) {
+  std::vector<std::string> parts;
+  if (overrides.algorithm.has_value()) {
+    parts.push_back(absl::StrCat("algorithm=", View(policy::NameOf(*overrides.algorithm))));
+  }
+  if (overrides.codec.has_value()) {
+    parts.push_back(absl::StrCat("codec=", View(policy::NameOf(*overrides.codec))));
+  }
+  for (const Threshold& threshold : kThresholds) {
+    const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
+    if (value.has_value()) {
+      parts.push_back(absl::StrCat(View(threshold.name), "=", ShowNumber(*value)));
+    }
+  }
+  return absl::StrJoin(parts, " ");
+}
+
 absl::StatusOr<std::unique_ptr<SettingsStore>> SettingsStore::Create(std::string state_dir,
                                                                      policy::Settings defaults) {
   if (::mkdir(state_dir.c_str(), 0755) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("make the state directory ", state_dir));
   }
+  absl::StatusOr<UniqueFd> lock = LockFolder(state_dir);
+  if (!lock.ok()) return Annotate(lock.status(), "the state directory");
   const std::string path = state_dir + "/settings.toml";
-  std::unique_ptr<SettingsStore> store(new SettingsStore(path, defaults));
+  std::unique_ptr<SettingsStore> store(new SettingsStore(path, *std::move(lock), defaults));
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) return store;
   if (!text.ok()) return text.status();

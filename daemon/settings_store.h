@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 #include "collective/policy/settings.h"
 
 namespace spccl::daemon {
@@ -31,11 +32,15 @@ struct CommScope {
 };
 using Scope = std::variant<GlobalScope, JobScope, CommScope>;
 
+// What is set, as the configuration names it: "algorithm=ring thresholds.pici.intra=0.5".
+std::string Describe(const policy::Overrides& overrides);
+
 enum class SettingsPart { kAll, kThresholds, kAlgorithm };  // the last: the codec, too
 
 class SettingsStore {
  public:
-  // `defaults` come from the configuration. Makes state_dir if it is missing. Reads
+  // `defaults` come from the configuration. Makes state_dir if it is missing and takes it for this
+  // store: a second one, of any process, gets FailedPrecondition, which names the first's. Reads
   // state_dir/settings.toml if it is there; a file that does not parse is an error that names its
   // line, never ignored.
   static absl::StatusOr<std::unique_ptr<SettingsStore>> Create(std::string state_dir,
@@ -56,14 +61,15 @@ class SettingsStore {
   void Forget(uint64_t comm_id);
 
  private:
-  SettingsStore(std::string path, policy::Settings defaults)
-      : path_(std::move(path)), defaults_(defaults) {}
+  SettingsStore(std::string path, UniqueFd lock, policy::Settings defaults)
+      : path_(std::move(path)), lock_(std::move(lock)), defaults_(defaults) {}
   // Puts the scope's new overrides in place, on disk first unless it is a communicator's.
   // write_mutex_ is held.
   absl::Status Replace(const Scope& scope, const policy::Overrides& overrides);
   absl::Status Save(const std::map<Scope, policy::Overrides>& scopes) const;
 
   const std::string path_;
+  const UniqueFd lock_;  // of the state directory
   const policy::Settings defaults_;
   std::mutex write_mutex_;    // one writer at a time; taken before mutex_
   mutable std::mutex mutex_;  // of scopes_; never held over disk work

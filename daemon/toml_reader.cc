@@ -10,14 +10,11 @@
 
 // The parser reports by value here: nothing of the project throws.
 #define TOML_EXCEPTIONS 0
+#include "base/view.h"
 #include "toml++/toml.h"
 
 namespace spccl::daemon {
 namespace {
-
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
 
 std::string FloatText(double value) {
   char buffer[40];

@@ -1,8 +1,11 @@
 #include "bench/perf/options.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "bench/perf/pattern.h"
@@ -46,6 +49,10 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
   AddChoice(app, "--redop", options.redop, kRedOpCount, "the reduction (default sum)");
   app.add_option("--sparsity", options.sparsity, "fraction of zeros in the inputs")
       ->check(CLI::Range(0.0, 1.0))
+      ->check([](const std::string& text) {  // which the range's check lets pass
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "expected a number from 0 to 1"
+                                                              : std::string();
+      })
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of the inputs")->capture_default_str();
   app.add_flag("--in-place", options.in_place, "send and receive in one buffer");
@@ -88,7 +95,9 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
   if (!tool.uses_daemon) return AddPlaces(app, tool, options);
   CLI::Option* folder = app.add_option("--runtime-dir", options.runtime_dir,
                                        "folder of the sockets of a running daemon");
-  app.add_option("--socket", socket, "a running daemon's session socket")->excludes(folder);
+  app.add_option("--socket", socket,
+                 "a running daemon's socket: its session.sock, or the folder of that")
+      ->excludes(folder);
   app.add_option("--spccld", options.daemon_binary,
                  "the daemon to start privately when none is named (default: beside this program)");
   app.add_option("--daemon-arg", options.daemon_arguments,
@@ -126,7 +135,18 @@ ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) 
     options.problems.push_back(*problem);
   }
   if (!socket.empty()) {
-    options.runtime_dir = std::filesystem::absolute(socket).parent_path().string();
+    // Clients find a daemon by the folder of its sockets, whose names are fixed.
+    std::filesystem::path path = std::filesystem::absolute(socket).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();  // "folder/"
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      if (path.filename() != "session.sock") {
+        return refuse(absl::StrCat("--socket: found \"", socket,
+                                   "\", expected a daemon's session.sock, or its folder"));
+      }
+      path = path.parent_path();
+    }
+    options.runtime_dir = path.string();
   }
   parsed.go_on = true;
   return parsed;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "base/view.h"
 
 namespace spccl::bench {
 
@@ -37,8 +38,7 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
 
 absl::StatusOr<std::vector<uint64_t>> ParseSizes(std::string_view text) {
   std::vector<uint64_t> sizes;
-  for (const absl::string_view part :
-       absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
+  for (const absl::string_view part : absl::StrSplit(View(text), ',')) {
     SPCCL_ASSIGN_OR_RETURN(const uint64_t size, ParseSize({part.data(), part.size()}));
     sizes.push_back(size);
   }

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -29,6 +30,9 @@ constexpr size_t kRowLength = 4096;  // doubles a rank hands to a fold at a time
 constexpr size_t kMessageBytes = 512;
 constexpr int64_t kBarrierTimeoutNs = 300'000'000'000;
 constexpr int64_t kGraceNs = 2'000'000'000;
+// How a rank's process ends: with an error of its own, or because another's broke the barrier.
+constexpr int kFailed = 1, kLeftBehind = 2;
+constexpr char kBarrierBroken[] = "another rank has failed, or did not come to the barrier in time";
 
 double Larger(double a, double b) {
   return std::max(a, b);
@@ -96,7 +100,8 @@ std::optional<int> NextSignal(int64_t timeout_ns) {
   }
   std::fflush(stdout);
   std::fflush(stderr);
-  _exit(status.ok() ? 0 : 1);
+  if (status.ok()) _exit(0);
+  _exit(absl::StrContains(status.message(), kBarrierBroken) ? kLeftBehind : kFailed);
 }
 
 // The forked ranks, and what became of them.
@@ -108,8 +113,10 @@ class Children {
     return std::all_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid == 0; });
   }
   const absl::Status& status() const { return status_; }
-  void Fail(absl::Status status) {
-    if (status_.ok()) status_ = std::move(status);
+  // A cause takes the place of what only followed from it, whichever is seen first.
+  void Fail(absl::Status status, bool is_cause = true) {
+    if (status_.ok() || (is_cause && !has_cause_)) status_ = std::move(status);
+    has_cause_ = has_cause_ || is_cause;
   }
 
   void Kill(int signal) const {
@@ -127,8 +134,9 @@ class Children {
         Fail(
             absl::AbortedError(absl::StrCat("rank ", rank, " died of ", strsignal(WTERMSIG(how)))));
       } else if (WEXITSTATUS(how) != 0) {
-        Fail(absl::UnknownError(
-            absl::StrCat("rank ", rank, ": ", &messages_[rank * kMessageBytes])));
+        Fail(
+            absl::UnknownError(absl::StrCat("rank ", rank, ": ", &messages_[rank * kMessageBytes])),
+            WEXITSTATUS(how) != kLeftBehind);
       }
     }
   }
@@ -137,6 +145,7 @@ class Children {
   std::vector<pid_t> pids_;  // 0: reaped
   std::span<char> messages_;
   absl::Status status_;
+  bool has_cause_ = false;
 };
 
 absl::Status WaitForAll(Children& children, SharedBarrier* barrier) {
@@ -203,7 +212,7 @@ void SharedBarrier::Break() {
 
 absl::Status RankTeam::Barrier() {
   if (barrier_->Wait(ranks_, kBarrierTimeoutNs)) return absl::OkStatus();
-  return absl::AbortedError("another rank has failed, or did not come to the barrier in time");
+  return absl::AbortedError(kBarrierBroken);
 }
 
 absl::Status RankTeam::Fold(std::span<double> values, double (*fold)(double, double)) {

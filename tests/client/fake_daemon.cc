@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 #include "base/futex.h"
@@ -54,9 +53,6 @@ shm::Reply Notice(shm::ReplyType type, uint64_t value, Result result, const std:
 }
 
 FakeDaemon::FakeDaemon() {
-  std::string pattern = std::filesystem::temp_directory_path() / "spccl-fake-XXXXXX";
-  SPCCL_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  folder_ = pattern;
   ::setenv("SPCCL_RUNTIME_DIR", folder_.c_str(), 1);
   wake_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   Listen();
@@ -64,7 +60,6 @@ FakeDaemon::FakeDaemon() {
 
 FakeDaemon::~FakeDaemon() {
   Kill();
-  std::filesystem::remove_all(folder_);
 }
 
 void FakeDaemon::Listen() {

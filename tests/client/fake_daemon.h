@@ -22,6 +22,7 @@
 #include "proto/shm/session.h"
 #include "proto/shm/slot.h"
 #include "proto/shm/socket.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::testing {
 
@@ -98,7 +99,8 @@ class FakeDaemon {
   void Push(const SessionPtr& session, const shm::Completion& completion);
   bool Await(const std::function<bool()>& condition);
 
-  std::string folder_;
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;

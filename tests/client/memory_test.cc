@@ -158,6 +158,9 @@ TEST_F(MemoryTest, RegisteringChecksItsArguments) {
   EXPECT_EQ(spcclCommRegister(comm, nullptr, 4, &handle), spcclInvalidArgument);
   EXPECT_EQ(spcclCommRegister(comm, &value, 0, &handle), spcclInvalidArgument);
   EXPECT_EQ(spcclCommRegister(comm, &value, 4, nullptr), spcclInvalidArgument);
+  EXPECT_EQ(spcclCommRegister(comm, reinterpret_cast<void*>(4096), 4, &handle),
+            spcclInvalidArgument);
+  EXPECT_EQ(spcclCommRegister(comm, &value, SIZE_MAX, &handle), spcclInvalidArgument);
   EXPECT_EQ(spcclCommRegister(comm, &value, 4, &handle), spcclSuccess);
   EXPECT_EQ(spcclCommDeregister(other, handle), spcclInvalidUsage);
   EXPECT_EQ(spcclCommDeregister(comm, comm), spcclInvalidArgument);

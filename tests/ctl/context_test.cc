@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <thread>
 
 #include "base/clock.h"
@@ -17,6 +16,7 @@
 #include "daemon/control_server.h"
 #include "tests/ctl/run_tool.h"
 #include "tests/daemon/fake_control.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::ctl {
 namespace {
@@ -30,17 +30,12 @@ using ::testing::Not;
 class ContextTest : public ::testing::Test {
  protected:
   ContextTest() {
-    char pattern[] = "/tmp/spccl_ctl_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
     settings_ = *daemon::SettingsStore::Create(folder_, {});
     core_.Update([](Snapshot* snapshot) { *snapshot = daemon::SampleSnapshot({41, 42}); });
     server_ = *daemon::ControlServer::Create({.runtime_dir = folder_, .admin_group = ""}, &core_,
                                              settings_.get());
   }
-  ~ContextTest() override {
-    server_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  ~ContextTest() override { server_.reset(); }
 
   ToolRun Tool(std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--runtime-dir", folder_, "--deadline", "20s"});
@@ -57,11 +52,33 @@ class ContextTest : public ::testing::Test {
     return json;
   }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   daemon::FakeControl core_;
   std::unique_ptr<daemon::SettingsStore> settings_;
   std::unique_ptr<daemon::ControlServer> server_;
 };
+
+TEST_F(ContextTest, WhatIsWrongIsNamed) {
+  const std::pair<std::vector<std::string>, const char*> kMistakes[] = {
+      {{"bogus"}, "unknown command or argument \"bogus\""},
+      {{"threshold", "bogus"}, "unknown command or argument \"bogus\""},
+      {{"status", "--bogus"}, "unknown option \"--bogus\""},
+      {{"abort", "x"}, "COMM: found \"x\", expected a whole number"},
+      {{"algo", "get", "--comm", "-1"}, "--comm: found \"-1\", expected a whole number"},
+      {{"events", "--since", ""}, "--since: found \"\", expected a whole number"}};
+  for (const auto& [arguments, message] : kMistakes) {
+    const ToolRun run = Tool(arguments);
+    EXPECT_EQ(run.code, kWrongUse) << message;
+    EXPECT_THAT(run.err, HasSubstr(message));
+  }
+}
+
+TEST_F(ContextTest, SettingsOfAnUnknownJobAreSaidToWait) {
+  EXPECT_THAT(Tool({"algo", "set", "ring", "--job", "nobody"}).out, HasSubstr("no such job"));
+  EXPECT_THAT(Tool({"algo", "set", "ring", "--job", "job-41"}).out,
+              AllOf(HasSubstr("for 1 communicators"), Not(HasSubstr("no such job"))));
+}
 
 TEST_F(ContextTest, Status) {
   const ToolRun run = Tool({"status"});

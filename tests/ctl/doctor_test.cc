@@ -14,6 +14,7 @@
 #include "base/unique_fd.h"
 #include "base/version.h"
 #include "tests/ctl/run_tool.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::ctl {
 namespace {
@@ -23,22 +24,20 @@ using ::testing::HasSubstr;
 class DoctorTest : public ::testing::Test {
  protected:
   DoctorTest() {
-    char pattern[] = "/tmp/spccl_doctor_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
     ::chmod(folder_.c_str(), 0755);
     machine_.proc = folder_ + "/proc";
     machine_.shm = folder_;
     std::filesystem::create_directories(machine_.proc + "/sys/kernel/yama");
     std::filesystem::create_directories(machine_.proc + "/7");
   }
-  ~DoctorTest() override { std::filesystem::remove_all(folder_); }
 
   void Scope(const std::string& text) {
     std::ofstream(machine_.proc + "/sys/kernel/yama/ptrace_scope") << text;
   }
   Verdict Attach(std::optional<uid_t> uid) { return CheckCrossMemoryAttach(machine_, uid).verdict; }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   Machine machine_;
 };
 

@@ -11,6 +11,7 @@
 #include "kernels/format.h"
 #include "kernels/host/codec.h"
 #include "tests/ctl/run_tool.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::ctl {
 namespace {
@@ -19,11 +20,6 @@ using ::testing::HasSubstr;
 
 class FrameCommandTest : public ::testing::Test {
  protected:
-  FrameCommandTest() {
-    char pattern[] = "/tmp/spccl_frame_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-  }
-  ~FrameCommandTest() override { std::filesystem::remove_all(folder_); }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   void Write(const std::string& name, const std::string& content) {
     std::ofstream(Path(name), std::ios::binary) << content;
@@ -48,7 +44,8 @@ class FrameCommandTest : public ::testing::Test {
         .code;
   }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 TEST_F(FrameCommandTest, EveryFormatAndTypeComesBack) {
@@ -91,8 +88,13 @@ TEST_F(FrameCommandTest, ShowSaysWhatTheHeaderSays) {
   frame[16] = 99;  // nnz
   Write("frame", frame);
   shown = RunArgs({"frame", "show", Path("frame")});
-  EXPECT_EQ(shown.code, kFine);
+  EXPECT_EQ(shown.code, kUnhealthy);
   EXPECT_THAT(shown.out, HasSubstr("not a valid frame"));
+  EXPECT_THAT(shown.out, HasSubstr("element_count"));
+  Write("frame", std::string(100, 'x'));
+  shown = RunArgs({"frame", "show", Path("frame")});
+  EXPECT_EQ(shown.code, kUnhealthy);
+  EXPECT_EQ(shown.out, "");
 }
 
 TEST_F(FrameCommandTest, WhatIsNoFrameIsExitCodeThreeAndWritesNothing) {
@@ -120,7 +122,27 @@ TEST_F(FrameCommandTest, WrongUse) {
   EXPECT_EQ(Encode("pici", "int7"), kWrongUse);
   EXPECT_EQ(RunArgs({"frame", "encode", Path("in"), Path("frame")}).code, kWrongUse);
   EXPECT_EQ(RunArgs({"frame", "validate", Path("none")}).code, kNotFound);
-  EXPECT_EQ(RunArgs({"frame", "validate", folder_}).code, kUnhealthy);  // a folder
+  const ToolRun folder = RunArgs({"frame", "validate", folder_});
+  EXPECT_EQ(folder.code, kWrongUse);
+  EXPECT_THAT(folder.err, HasSubstr("is a directory"));
+}
+
+// Sparse files of a terabyte: reading one whole would end the test.
+TEST_F(FrameCommandTest, NoMoreIsReadThanAFrameMayHold) {
+  constexpr uint64_t kHuge = uint64_t{1} << 40;
+  Write("in", Elements(DType::kInt32, 100, 1));
+  ASSERT_EQ(Encode("pici", "int32"), kFine);
+  std::filesystem::resize_file(Path("frame"), kHuge);
+  const ToolRun longer = RunArgs({"frame", "validate", Path("frame")});
+  EXPECT_EQ(longer.code, kUnhealthy);
+  EXPECT_THAT(longer.err, HasSubstr("longer"));
+  Write("frame", "no frame");
+  std::filesystem::resize_file(Path("frame"), kHuge);
+  for (const char* command : {"show", "validate"}) {
+    EXPECT_EQ(RunArgs({"frame", command, Path("frame")}).code, kUnhealthy);
+  }
+  std::filesystem::resize_file(Path("in"), kHuge);
+  EXPECT_EQ(Encode("pici", "int32"), kWrongUse);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "grpcpp/server_posix.h"
 #include "proto/spccl/v1/control.grpc.pb.h"
 #include "tests/daemon/fake_control.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::daemon {
 namespace {
@@ -76,16 +77,11 @@ grpc::Status Drain(v1::Control::Stub* stub) {
 class ControlServerTest : public ::testing::Test {
  protected:
   ControlServerTest() {
-    char pattern[] = "/tmp/spccl_server_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
     ::chmod(folder_.c_str(), 0755);
     settings_ = *SettingsStore::Create(folder_, {});
     core_.Update([](Snapshot* snapshot) { *snapshot = SampleSnapshot({kNobody, 12}); });
   }
-  ~ControlServerTest() override {
-    server_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  ~ControlServerTest() override { server_.reset(); }
 
   std::string path() const { return ControlSocketPath(folder_); }
   absl::StatusOr<std::unique_ptr<ControlServer>> TryStart(const std::string& group = "") {
@@ -144,7 +140,8 @@ class ControlServerTest : public ::testing::Test {
     return false;
   }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   FakeControl core_;
   std::unique_ptr<SettingsStore> settings_;
   std::unique_ptr<ControlServer> server_;

@@ -12,6 +12,7 @@
 #include "grpcpp/create_channel_posix.h"
 #include "grpcpp/server_posix.h"
 #include "tests/daemon/fake_control.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::daemon {
 namespace {
@@ -31,8 +32,6 @@ const Caller kCallers[] = {{.uid = 0, .administrator = true},
 class ControlServiceTest : public ::testing::Test {
  protected:
   ControlServiceTest() {
-    char pattern[] = "/tmp/spccl_service_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
     settings_ = *SettingsStore::Create(folder_, {});
     // The owner and one more user have a job each.
     core_.Update([](Snapshot* snapshot) { *snapshot = SampleSnapshot({kOwner, kOther}); });
@@ -50,7 +49,6 @@ class ControlServiceTest : public ::testing::Test {
   ~ControlServiceTest() override {
     service_->Stop();
     server_->Shutdown();
-    std::filesystem::remove_all(folder_);
   }
 
   static void Limit(grpc::ClientContext* context) {
@@ -126,7 +124,8 @@ class ControlServiceTest : public ::testing::Test {
     return status.error_code();
   }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   FakeControl core_;
   std::unique_ptr<SettingsStore> settings_;
   Caller caller_ = kCallers[0];
@@ -248,7 +247,9 @@ TEST_F(ControlServiceTest, ListsMayBeOfOneJob) {
   EXPECT_EQ(comm.members(0).phase(), "idle");
   EXPECT_EQ(comm.settings().algorithm(), v1::ALGORITHM_AUTO);
   EXPECT_EQ(comm.settings().pici().intra(), policy::kPiciThresholds.intra);
-  EXPECT_EQ(comm.counters().sends_by_format().at("pici-column"), 3u);
+  ASSERT_EQ(comm.counters().sends_by_format_size(), kFormatCount);
+  EXPECT_EQ(comm.counters().sends_by_format(2).key(), "pici-column");
+  EXPECT_EQ(comm.counters().sends_by_format(2).value(), 3u);
 }
 
 TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {
@@ -275,6 +276,22 @@ TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {
   EXPECT_EQ(got.resolved().algorithm(), v1::ALGORITHM_AUTO);
   ASSERT_EQ(Reset(JobMessage("job-1001")), Code::OK);
   EXPECT_EQ(settings_->Get(JobScope{"job-1001"}), policy::Overrides{});
+}
+
+TEST_F(ControlServiceTest, ASettingsChangeIsAnEvent) {
+  std::vector<Event> events;
+  auto subscription =
+      core_.Subscribe(0, [&events](const Event& event) { events.push_back(event); });
+  ASSERT_EQ(Set(JobMessage(absl::StrCat("job-", kOwner)), SomeSettings()), Code::OK);
+  ASSERT_EQ(Reset(JobMessage(absl::StrCat("job-", kOwner))), Code::OK);
+  EXPECT_NE(Set(JobMessage(absl::StrCat("job-", kOwner)), v1::Settings()), Code::OK);
+  subscription.reset();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, "settings-changed");
+  EXPECT_EQ(events[0].job_id, absl::StrCat("job-", kOwner));
+  EXPECT_EQ(events[0].uid, kOwner);
+  EXPECT_THAT(events[0].message, HasSubstr("set "));
+  EXPECT_THAT(events[1].message, HasSubstr("reset all"));
 }
 
 TEST_F(ControlServiceTest, WrongRequestsAreRefused) {

@@ -17,6 +17,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/support/temp_folder.h"
+
 namespace {
 // What the next rename(2) or fsync(2) of this process does instead of its work.
 enum class Trap { kNone, kDie, kFail };
@@ -55,12 +57,6 @@ using ::testing::StartsWith;
 
 class SettingsStoreTest : public ::testing::Test {
  protected:
-  SettingsStoreTest() {
-    char pattern[] = "/tmp/spccl_settings_XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-  }
-  ~SettingsStoreTest() override { std::filesystem::remove_all(folder_); }
-
   std::string path() const { return folder_ + "/settings.toml"; }
   std::string Content() const {
     std::stringstream text;
@@ -86,7 +82,8 @@ class SettingsStoreTest : public ::testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 policy::Overrides Intra(double value) {
@@ -166,6 +163,16 @@ TEST_F(SettingsStoreTest, GlobalAndJobsAreKeptAndCommunicatorsAreNot) {
   EXPECT_EQ(store->Get(CommScope{7}), policy::Overrides{});
 }
 
+TEST_F(SettingsStoreTest, OneStoreAFolder) {
+  auto store = Open();
+  const absl::Status second = SettingsStore::Create(folder_, {}).status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.message()),
+              HasSubstr(folder_ + " is in use by process " + std::to_string(::getpid())));
+  store.reset();
+  EXPECT_TRUE(SettingsStore::Create(folder_, {}).ok());
+}
+
 TEST_F(SettingsStoreTest, MakesItsFolder) {
   ASSERT_TRUE(SettingsStore::Create(folder_ + "/new", {}).ok());
   EXPECT_EQ(SettingsStore::Create("/no/such/folder", {}).status().code(),
@@ -216,8 +223,8 @@ TEST_F(SettingsStoreTest, ADeathBeforeTheRenameLeavesTheOldSettings) {
     EXPECT_EQ(Content(), before);
     EXPECT_EQ(Open()->Get(GlobalScope{}), Intra(0.25));
   }
-  const auto store = Open();  // what the dead writer left is no obstacle
-  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.5)).ok());
+  // What the dead writer left is no obstacle.
+  ASSERT_TRUE(Open()->Set(GlobalScope{}, Intra(0.5)).ok());
   EXPECT_EQ(Open()->Get(GlobalScope{}), Intra(0.5));
   EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
 }

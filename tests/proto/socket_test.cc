@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::shm {
 namespace {
@@ -26,18 +27,16 @@ using ::testing::HasSubstr;
 class SocketTest : public ::testing::Test {
  protected:
   SocketTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "spccl-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     left_.Reset(ends[0]);
     right_.Reset(ends[1]);
   }
-  ~SocketTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Path() const { return folder_ + "/socket"; }
 
-  std::string folder_;
+  const spccl::testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   UniqueFd left_;
   UniqueFd right_;
 };

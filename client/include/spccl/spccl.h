@@ -140,7 +140,7 @@ SPCCL_API spcclResult_t spcclGetUniqueId(spcclUniqueId* uniqueId);
  * ranks may live in one process: from threads of their own, or from one thread inside a group,
  * where the call returns at once with *comm NULL and spcclGroupEnd writes the handle (`comm` must
  * live until then). A process may hold at most 256 communicators. spcclInvalidArgument: `comm` is
- * NULL, nranks < 1, rank outside [0, nranks), or a wrong value in the environment.
+ * NULL, nranks outside 1 to 256, rank outside [0, nranks), or a wrong value in the environment.
  * spcclInvalidUsage: the rank is taken, the ranks disagree on nranks, the id was already used, or
  * there are too many communicators. spcclRemoteError: not all ranks came in time
  *   (SPCCL_INIT_TIMEOUT_MS); the text says which are missing. */
@@ -196,8 +196,9 @@ SPCCL_API spcclResult_t spcclMemFree(void* ptr);
  * one need not pay for it, and writes a handle for spcclCommDeregister. Never needed; costs nothing
  * in later operations. The memory must stay valid until it is deregistered. The same memory may be
  * registered several times. Where the daemon cannot reach ordinary memory this succeeds and
- * operations go on copying. spcclInvalidArgument: a NULL, size 0, or a range that runs past the end
- * of a spcclMemAlloc allocation; spcclInvalidUsage: `comm` has failed. */
+ * operations go on copying. spcclInvalidArgument: a NULL, size 0, a range that is not mapped, or
+ * one that runs past the end of a spcclMemAlloc allocation; spcclInvalidUsage: `comm` has failed.
+ */
 SPCCL_API spcclResult_t spcclCommRegister(const spcclComm_t comm, void* buff, size_t size,
                                           void** handle);
 

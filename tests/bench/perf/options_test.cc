@@ -66,26 +66,21 @@ TEST(ParseOptions, HasDefaults) {
 TEST(ParseOptions, TakesARunningDaemonByFolderOrSocket) {
   EXPECT_EQ(Parse({"--runtime-dir", "/run/x"}).options.runtime_dir, "/run/x");
   EXPECT_EQ(Parse({"--socket", "/run/x/session.sock"}).options.runtime_dir, "/run/x");
-  EXPECT_EQ(Parse({"--socket", "/run/x/s", "--runtime-dir", "/run/x"}).exit_code, 1);
+  EXPECT_EQ(Parse({"--socket", "/"}).options.runtime_dir, "/");  // a folder
+  EXPECT_EQ(Parse({"--socket", "/run/x/s"}).exit_code, 1);
+  EXPECT_EQ(Parse({"--socket", "/run/x/session.sock", "--runtime-dir", "/run/x"}).exit_code, 1);
 }
 
 TEST(ParseOptions, RefusesMistakesWithOneAndSaysWhich) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> mistakes = {
-      {{"--op", "all_to_all"}, "--op"},
-      {{"--dtype", "float8"}, "--dtype"},
-      {{"--redop", "mean"}, "--redop"},
-      {{"--ranks", "0"}, "--ranks"},
-      {{"--ranks", "65"}, "--ranks"},
-      {{"--ranks", "two"}, "--ranks"},
-      {{"--sizes", "16Q"}, "--sizes"},
-      {{"--sizes", "1"}, "--sizes"},
-      {{"--sparsity", "1.5"}, "--sparsity"},
-      {{"--algo", "tree"}, "--algo"},
-      {{"--codec", "zip"}, "--codec"},
-      {{"--iters", "0"}, "--iters"},
-      {{"--buffers", "gpu"}, "--buffers"},
-      {{"--frobnicate"}, "--frobnicate"},
-      {{"extra"}, "extra"},
+      {{"--op", "all_to_all"}, "--op"},      {{"--dtype", "float8"}, "--dtype"},
+      {{"--sparsity", "nan"}, "--sparsity"}, {{"--redop", "mean"}, "--redop"},
+      {{"--ranks", "0"}, "--ranks"},         {{"--ranks", "65"}, "--ranks"},
+      {{"--ranks", "two"}, "--ranks"},       {{"--sizes", "16Q"}, "--sizes"},
+      {{"--sizes", "1"}, "--sizes"},         {{"--sparsity", "1.5"}, "--sparsity"},
+      {{"--algo", "tree"}, "--algo"},        {{"--codec", "zip"}, "--codec"},
+      {{"--iters", "0"}, "--iters"},         {{"--buffers", "gpu"}, "--buffers"},
+      {{"--frobnicate"}, "--frobnicate"},    {{"extra"}, "extra"},
   };
   for (const auto& [arguments, name] : mistakes) {
     const ParsedOptions parsed = Parse(arguments);

@@ -43,6 +43,14 @@ TEST(RunTeam, HandsOutRankZerosValue) {
               }).ok());
 }
 
+// Rank 0 waits, fails only because of rank 1, and is looked at first.
+TEST(RunTeam, NamesTheCauseAndNotTheBarrier) {
+  const absl::Status status = RunTeam(2, [](RankTeam& team) {
+    return team.rank() == 1 ? absl::InternalError("the cause") : team.Barrier();
+  });
+  EXPECT_THAT(Text(status), HasSubstr("rank 1: the cause"));
+}
+
 TEST(RunTeam, BarrierHoldsAllBack) {
   auto arena = SharedArena::Create(sizeof(std::atomic<int>));
   ASSERT_TRUE(arena.ok());
