@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -90,7 +89,8 @@ class Checker {
       : plan_(plan),
         ranks_(plan.ranks()),
         frames_per_edge_(frames_per_edge),
-        participants_(plan.participants()) {
+        participants_(plan.participants()),
+        edges_(size_t{plan.participants()} * plan.participants()) {
     for (Participant& participant : participants_) {
       participant.partial.resize(plan.chunks);
       participant.output.resize(plan.chunks);
@@ -201,7 +201,9 @@ class Checker {
                               View(NameOf(step.phase))));
   }
 
-  Edge& EdgeOf(uint32_t from, uint32_t to) { return edges_[uint64_t{from} << 32 | to]; }
+  Edge& EdgeOf(uint32_t from, uint32_t to) {
+    return edges_[size_t{from} * plan_.participants() + to];
+  }
 
   bool CanRun(uint32_t self) {
     const size_t next = participants_[self].next;
@@ -299,11 +301,11 @@ class Checker {
       const size_t next = participants_[self].next;
       if (next < plan_.steps[self].size()) return Wrong(self, next, "waits for ever");
     }
-    for (const auto& [edge, messages] : edges_) {
-      if (messages.empty()) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("participant ", edge & UINT32_MAX, " never receives chunk ",
-                       messages.front().chunk, " from participant ", edge >> 32));
+    for (size_t edge = 0; edge < edges_.size(); ++edge) {
+      if (edges_[edge].empty()) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "participant ", edge % plan_.participants(), " never receives chunk ",
+          edges_[edge].front().chunk, " from participant ", edge / plan_.participants()));
     }
     return absl::OkStatus();
   }
@@ -342,7 +344,7 @@ class Checker {
   const uint32_t frames_per_edge_;
   std::vector<uint32_t> owner_of_rank_;
   std::vector<Participant> participants_;
-  absl::flat_hash_map<uint64_t, Edge> edges_;  // by from << 32 | to
+  std::vector<Edge> edges_;  // by from * participants + to
 };
 
 }  // namespace

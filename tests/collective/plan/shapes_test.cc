@@ -21,7 +21,7 @@ constexpr uint32_t kMostParticipants = 128;
 std::vector<uint32_t> Participants() {
   std::vector<uint32_t> numbers;
   for (uint32_t p = 1; p <= 20; ++p) numbers.push_back(p);
-  for (const uint32_t p : {23, 31, 32, 33, 47, 63, 64, 65, 96, 100, 127, 128}) {
+  for (const uint32_t p : {31, 32, 33, 63, 64, 65, 100, 128}) {
     numbers.push_back(p);
   }
   return numbers;
@@ -42,10 +42,14 @@ void ExpectRight(Algorithm algorithm, OpKind op, const Shape& shape, uint32_t ro
 
 class ShapesTest : public ::testing::TestWithParam<Algorithm> {};
 
+// All-reduce stands for its halves here; these come for fewer numbers below.
 TEST_P(ShapesTest, IsRightForEveryNumberOfNodesWithOneRank) {
+  const bool reduces = HasPlan(GetParam(), OpKind::kAllReduce);
   for (uint32_t nodes = 1; nodes <= kMostParticipants; ++nodes) {
     for (const OpKind op : kAllOps) {
-      if (HasPlan(GetParam(), op)) ExpectRight(GetParam(), op, ShapesOf(nodes)[0], nodes / 3);
+      const bool half = op == OpKind::kReduceScatter || op == OpKind::kAllGather;
+      if (!HasPlan(GetParam(), op) || (reduces && half)) continue;
+      ExpectRight(GetParam(), op, ShapesOf(nodes)[0], nodes / 3);
     }
     if (HasFailure()) return;
   }
