@@ -8,7 +8,7 @@ namespace spccl::ctl {
 namespace {
 
 // One command of the tree: what may follow it.
-struct Node {
+struct CommandNode {
   std::string path;  // " threshold set"; empty for the tool itself
   std::vector<std::string> commands;
   std::vector<std::string> command_helps;
@@ -24,8 +24,8 @@ std::vector<std::string> NamesOf(const CLI::Option& option) {
 }
 
 void Collect(const Tree& tree, const CLI::App& app, const std::string& path,
-             std::vector<Node>* nodes) {
-  Node node{.path = path, .commands = {}, .command_helps = {}, .options = {}, .values = {}};
+             std::vector<CommandNode>* nodes) {
+  CommandNode node{.path = path, .commands = {}, .command_helps = {}, .options = {}, .values = {}};
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
       if (const auto found = tree.choices.find(option); found != tree.choices.end()) {
@@ -53,13 +53,13 @@ void Collect(const Tree& tree, const CLI::App& app, const std::string& path,
     Collect(tree, *sub, absl::StrCat(path, " ", sub->get_name()), nodes);
 }
 
-std::vector<Node> NodesOf(const Tree& tree) {
-  std::vector<Node> nodes;
+std::vector<CommandNode> CommandNodesOf(const Tree& tree) {
+  std::vector<CommandNode> nodes;
   Collect(tree, tree.app, "", &nodes);
   return nodes;
 }
 
-std::string Words(const Node& node) {
+std::string Words(const CommandNode& node) {
   std::vector<std::string> words = node.commands;
   words.insert(words.end(), node.values.begin(), node.values.end());
   for (const CLI::Option* option : node.options) {
@@ -69,9 +69,9 @@ std::string Words(const Node& node) {
 }
 
 // The body that bash and zsh share: from $path and $previous to $candidates.
-std::string Cases(const Tree& tree, const std::vector<Node>& nodes) {
+std::string Cases(const Tree& tree, const std::vector<CommandNode>& nodes) {
   std::string script = "  case \"$path $previous\" in\n";
-  for (const Node& node : nodes) {
+  for (const CommandNode& node : nodes) {
     for (const CLI::Option* option : node.options) {
       if (option->get_items_expected_max() == 0) continue;  // a flag: takes no value
       const auto found = tree.choices.find(option);
@@ -83,16 +83,16 @@ std::string Cases(const Tree& tree, const std::vector<Node>& nodes) {
     }
   }
   absl::StrAppend(&script, "  esac\n  case \"$path\" in\n");
-  for (const Node& node : nodes) {
+  for (const CommandNode& node : nodes) {
     absl::StrAppend(&script, "    \"", node.path, "\") candidates=\"", Words(node), "\" ;;\n");
   }
   return script + "  esac\n";
 }
 
 // The case pattern of every command's path.
-std::string Paths(const std::vector<Node>& nodes) {
+std::string Paths(const std::vector<CommandNode>& nodes) {
   std::vector<std::string> paths;
-  for (const Node& node : nodes) {
+  for (const CommandNode& node : nodes) {
     if (!node.path.empty()) paths.push_back(absl::StrCat("\"", node.path, "\""));
   }
   return absl::StrJoin(paths, "|");
@@ -116,7 +116,7 @@ std::string FishOption(const Tree& tree, const std::string& condition, const CLI
 }  // namespace
 
 std::string BashCompletion(const Tree& tree) {
-  const std::vector<Node> nodes = NodesOf(tree);
+  const std::vector<CommandNode> nodes = CommandNodesOf(tree);
   return absl::StrCat(R"(# Completion of spcclctl for bash: source it, or save it as
 # /usr/share/bash-completion/completions/spcclctl.
 _spcclctl_candidates() {
@@ -138,7 +138,7 @@ complete -o default -F _spcclctl spcclctl
 }
 
 std::string ZshCompletion(const Tree& tree) {
-  const std::vector<Node> nodes = NodesOf(tree);
+  const std::vector<CommandNode> nodes = CommandNodesOf(tree);
   return absl::StrCat(R"(#compdef spcclctl
 # Completion of spcclctl for zsh: save it as _spcclctl in a folder of $fpath.
 _spcclctl_candidates() {
@@ -174,8 +174,8 @@ std::string FishCompletion(const Tree& tree) {
       "  for word in (commandline -opc)[2..-1]\n"
       "    switch \"$path $word\"\n"
       "      case";
-  const std::vector<Node> nodes = NodesOf(tree);
-  for (const Node& node : nodes) {
+  const std::vector<CommandNode> nodes = CommandNodesOf(tree);
+  for (const CommandNode& node : nodes) {
     if (!node.path.empty()) absl::StrAppend(&script, " ", FishQuote(node.path));
   }
   script +=
@@ -184,7 +184,7 @@ std::string FishCompletion(const Tree& tree) {
       "  end\n"
       "  echo -- $path\n"
       "end\n";
-  for (const Node& node : nodes) {
+  for (const CommandNode& node : nodes) {
     const std::string condition = absl::StrCat("'test (__spcclctl_path) = \"", node.path, "\"'");
     for (size_t i = 0; i < node.commands.size(); ++i) {
       absl::StrAppend(&script, "complete -c spcclctl -f -n ", condition, " -a ", node.commands[i],
