@@ -44,8 +44,9 @@ function(spccl_test NAME)
                        ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
 endfunction()
 
-# What sanitized processes read, including the daemons and ranks that a test starts.
+# What tests' processes read (gRPC's other resolver leaks; spccld sets it itself), including the daemons and ranks that a test starts.
 set(SPCCL_TEST_ENVIRONMENT
+  "GRPC_DNS_RESOLVER=native"
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
   # Ranks are forked, also from programs with threads: their own then start anew.

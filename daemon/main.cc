@@ -131,6 +131,8 @@ int Main(int argc, const char* const* argv) {
   const Config& config = line->config;
   ConfigureLog(config.log_level, config.log_format);
   RaiseDescriptorLimit();
+  // gRPC's other resolver (c-ares) loses some bytes at each look-up, and does not read nsswitch.conf.
+  ::setenv("GRPC_DNS_RESOLVER", "native", 0);  // no other thread reads the environment yet
   const StopSignals signals;
   absl::StatusOr<Parts> parts = Start(config);
   if (!parts.ok()) {

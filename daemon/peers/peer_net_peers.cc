@@ -12,7 +12,7 @@
 namespace spccl::daemon::peers {
 namespace {
 
-constexpr int64_t kMostTickNs = 100'000'000;
+constexpr int64_t kLeastTickNs = 1'000'000, kMostTickNs = 100'000'000;
 
 std::string Seconds(int64_t ns) {
   return absl::StrFormat("%.1f s", static_cast<double>(ns) / 1e9);
@@ -143,7 +143,8 @@ void PeerNet::Impl::Down(const PeerPtr& peer, const absl::Status& status) {
 
 std::optional<int64_t> PeerNet::Impl::TickIntervalNs() const {
   if (peers_.empty() && sessions_.empty()) return std::nullopt;
-  return std::min(kMostTickNs, options_.heartbeat_interval_ns / 4);
+  return std::max(kLeastTickNs, std::min({kMostTickNs, options_.heartbeat_interval_ns / 4,
+                                          options_.idle_limit_ns / 2}));
 }
 
 void PeerNet::Impl::Tick(int64_t now_ns) {

@@ -197,7 +197,6 @@ TEST(PeerNetTest, UnusedStreamsEndOnBothSidesAndComeAgain) {
 TEST(PeerNetTest, NothingIsLostWhileStreamsEndForLackOfUse) {
   PeerNetOptions one = OptionsOf(1), two = OptionsOf(2);
   one.idle_limit_ns = two.idle_limit_ns = 1'000'000;
-  one.heartbeat_interval_ns = two.heartbeat_interval_ns = 8'000'000;  // ticks of 2 ms
   Node a(one), b(two);
   std::mt19937 random(7);
   uint32_t sent = 0;
