@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
 #include "client/comm.h"
+#include "client/relay.h"
 
 namespace spccl::client {
 namespace {
@@ -41,7 +43,17 @@ absl::StatusOr<std::shared_ptr<Operation>> Operation::Create(std::shared_ptr<Com
                                                           &op->stage_recv_, &op->recv_region_));
   // A buffer that is not looked at is named like the other one, so that it is valid too.
   if (bytes.send_bytes == 0) op->submission_.send = op->submission_.recv;
+  op->relayed_ = op->WantsRelay();
   return op;
+}
+
+bool Operation::WantsRelay() const {
+  if (call_.op != OpCode::kAllReduce || stage_send_ || stage_recv_) return false;
+  const auto is_shared = [](const std::shared_ptr<Region>& region) {
+    return region != nullptr && region->is_allocated();
+  };
+  return !is_shared(send_region_) && !is_shared(recv_region_) &&
+         bytes_.send_bytes >= comm_->session()->least_relay_bytes();
 }
 
 Operation::~Operation() {
@@ -135,11 +147,23 @@ absl::StatusOr<std::shared_ptr<Region>> Operation::CopyIn() {
   return buffer;
 }
 
+absl::StatusOr<std::shared_ptr<Region>> Operation::TakeRelay() {
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> memory, staging_->Take(shm::kRelayBytes));
+  SPCCL_ASSIGN_OR_RETURN(submission_.relay, memory->BufferId(comm_->session()));
+  return memory;
+}
+
 void Operation::RunStaged() {
-  auto buffer = CopyIn();
+  auto buffer = relayed_ ? TakeRelay() : CopyIn();
   if (!buffer.ok()) return Fail(buffer.status());
+  std::optional<Relay> relay;
+  if (relayed_) relay.emplace(*buffer, [this] { comm_->session()->rings().RingDoorbell(); });
   SubmitWhenRoom();
   if (is_finished()) return staging_->GiveBack(*std::move(buffer));
+  if (relay.has_value()) {
+    relay->Exchange(call_.send, call_.recv, bytes_.recv_bytes,
+                    [this] { return WaitSubmitted(/*deadline_ns=*/0); });
+  }
   WaitSubmitted(/*deadline_ns=*/-1);
   // After an error the daemon may not have let go of the buffer: it is not used again.
   if (result_.ok()) {

@@ -32,8 +32,8 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   ~Operation() override;
 
   Comm& comm() const { return *comm_; }
-  // Whether data must be copied before it is submitted and after it is done.
-  bool is_staged() const { return stage_send_ || stage_recv_; }
+  // Whether this process copies data before, while or after it runs.
+  bool is_staged() const { return stage_send_ || stage_recv_ || relayed_; }
   // Its place in the communicator's order; set once, when it is issued.
   void set_sequence(uint64_t sequence) { submission_.sequence = sequence; }
 
@@ -62,7 +62,10 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   absl::StatusOr<shm::BufferRef> Locate(const MemoryTable& memory, const void* data, size_t bytes,
                                         bool* stage, std::shared_ptr<Region>* region);
   absl::StatusOr<Rings::Push> TrySubmit(uint32_t* seen);
+  // Whether to offer a relay: an all-reduce of much ordinary memory.
+  bool WantsRelay() const;
   absl::StatusOr<std::shared_ptr<Region>> CopyIn();
+  absl::StatusOr<std::shared_ptr<Region>> TakeRelay();
   void OnDone(absl::Status result) override;
   void Finish(absl::Status result);
   void ReleaseMemory();
@@ -74,6 +77,7 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   shm::Submission submission_{};
   std::shared_ptr<Region> send_region_, recv_region_;
   bool stage_send_ = false, stage_recv_ = false;
+  bool relayed_ = false;    // the daemon may decline
   size_t recv_offset_ = 0;  // in the staging buffer
 
   absl::Status result_;

@@ -91,10 +91,14 @@ absl::StatusOr<Rings::Push> Rings::Submit(const std::shared_ptr<Ticket>& ticket,
     on_broken_(broken);
     return broken;
   }
+  RingDoorbell();
+  return Push::kPushed;
+}
+
+void Rings::RingDoorbell() {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the daemon is being woken already.
   [[maybe_unused]] const ssize_t written = ::write(doorbell_.get(), &one, sizeof one);
-  return Push::kPushed;
 }
 
 void Rings::Drain() {

@@ -47,6 +47,9 @@ class Rings {
   absl::StatusOr<Push> Submit(const std::shared_ptr<Ticket>& ticket, shm::Submission submission,
                               uint32_t* seen);
 
+  // Has the daemon look after this session's operations.
+  void RingDoorbell();
+
   // Takes all completions that are there. Does not block.
   void Drain();
 

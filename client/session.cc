@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/view.h"
@@ -25,7 +26,16 @@ namespace {
 // Enough to keep the daemon busy; three communicators more always find room beside one.
 constexpr uint64_t kLargestWindow = shm::kCompletionCapacity / 4;
 
+// Below, cross-memory attach is about as fast, and costs this process nothing.
+constexpr size_t kLeastRelayBytes = size_t{8} << 20;
+
 std::atomic<uint64_t> g_serials{0};
+
+size_t LeastRelayBytes() {
+  const char* text = std::getenv("SPCCL_RELAY_BYTES");
+  size_t bytes;
+  return text != nullptr && absl::SimpleAtoi(text, &bytes) ? bytes : kLeastRelayBytes;
+}
 
 shm::Request NewRequest(shm::RequestType type) {
   shm::Request request{};
@@ -98,6 +108,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
   SPCCL_RETURN_IF_ERROR(session->Hello());
   SPCCL_RETURN_IF_ERROR(session->StartListening());
   SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->ProbeAttach());
+  session->least_relay_bytes_ = LeastRelayBytes();
   return session;
 }
 

@@ -60,6 +60,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Whether the daemon may be given addresses in ordinary memory of this process (found out at the
   // start; no under SPCCL_FORCE_STAGING=1).
   bool can_attach() const { return can_attach_; }
+  // From how many bytes on an all-reduce on ordinary memory is offered a relay.
+  size_t least_relay_bytes() const { return least_relay_bytes_; }
 
   // Communicators that share the rings; each may have only so many operations outstanding that
   // every other one still finds room, so that none can starve those it waits for.
@@ -86,6 +88,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const pid_t daemon_pid_;
   const uint64_t serial_;
   bool can_attach_ = false;
+  size_t least_relay_bytes_ = 0;
   std::unique_ptr<Rings> rings_;
   std::atomic<uint32_t> comms_{0};
 

@@ -29,6 +29,12 @@ std::string WishText(const char* variable, uint32_t rank, const std::optional<T>
 
 }  // namespace
 
+bool RankPart::Complete(const absl::Status& status) const {
+  const bool ok = port->Complete(ticket, handle, status);
+  if (relay != nullptr) relay->Ring();
+  return ok;
+}
+
 std::string Describe(const OpDesc& op) {
   std::string text =
       absl::StrCat(Text(NameOf(op.kind)), " count=", op.count, " ", Text(NameOf(op.dtype)));

@@ -21,6 +21,7 @@
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/reaper.h"
+#include "daemon/relay.h"
 #include "daemon/sequence_window.h"
 
 namespace spccl::daemon {
@@ -32,7 +33,11 @@ struct RankPart {
   uint32_t handle = 0;  // the communicator's number in the rank's session
   runtime::RankBuffers buffers;
   MappingRef send_owner, recv_owner;
+  std::shared_ptr<Relay> relay;  // as in buffers; null: none
   std::shared_ptr<CompletionPort> port;
+
+  // Tells the rank that its part has ended. Any thread. As CompletionPort::Complete.
+  bool Complete(const absl::Status& status) const;
 };
 
 // An operation that all ranks have submitted.

@@ -60,7 +60,8 @@ struct BufferInfo {
   pid_t pid;
   uid_t uid;
   std::string job_id;
-  std::string kind;  // "mapped" (memfd), "attach" (cross-memory), "staged"
+  std::string
+      kind;  // "mapped" (memfd), "attach" (cross-memory), "relay" (slots that others pass through)
   uint64_t size_bytes;
   uint64_t uses;
 };

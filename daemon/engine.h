@@ -105,6 +105,8 @@ class Engine {
 
   // engine_ops.cc: operations.
   void DrainSubmissions(uint64_t session_id);
+  // Its running tasks may wait for slices of this session's ranks.
+  void NudgeTasks(uint64_t session_id);
   absl::Status TakeSubmission(Session& session, const shm::Submission& slot);
   SlotCheck CheckSlot(const Session& session, const shm::Submission& slot) const;
   RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op);

@@ -94,6 +94,15 @@ void Engine::DrainSubmissions(uint64_t session_id) {
   loop_->Post([this, session_id] { DrainSubmissions(session_id); });
 }
 
+void Engine::NudgeTasks(uint64_t session_id) {
+  const Session* const session = registry_.FindSession(session_id);
+  if (session == nullptr) return;
+  for (const auto& [handle, membership] : session->memberships) {
+    const CommEntry* const entry = registry_.FindComm(membership.comm_id);
+    if (entry->running != nullptr && entry->running->task) entry->running->task->Nudge();
+  }
+}
+
 SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot) const {
   const auto member = [&](uint32_t handle) -> std::optional<MemberView> {
     const auto found = session.memberships.find(handle);
@@ -108,7 +117,8 @@ SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot)
     // and an overlap harms only who asked for it.
     const Buffer& buffer = found->second;
     return BufferView{.size_bytes = buffer.size_bytes,
-                      .memory_id = buffer.mapping ? buffer.memory_id : (uint64_t{1} << 63) | id};
+                      .memory_id = buffer.mapping ? buffer.memory_id : (uint64_t{1} << 63) | id,
+                      .mapped = buffer.mapping != nullptr};
   };
   return CheckSubmission(
       slot,
@@ -137,6 +147,13 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
   };
   part.buffers.send = view(slot.send, &part.send_owner);
   part.buffers.recv = view(slot.recv, &part.recv_owner);
+  if (const auto found = session.buffers.find(slot.relay); found != session.buffers.end()) {
+    Buffer& buffer = found->second;
+    ++buffer.uses;
+    buffer.is_relay = true;
+    part.relay = std::make_shared<Relay>(buffer.mapping);
+    part.buffers.relay = part.relay;
+  }
   return part;
 }
 
@@ -174,9 +191,7 @@ absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slo
 
 void Engine::Complete(std::vector<Outcome> outcomes) {
   // A ring that turns out to be broken ends its session at that client's next submission.
-  for (const Outcome& outcome : outcomes) {
-    outcome.part.port->Complete(outcome.part.ticket, outcome.part.handle, outcome.status);
-  }
+  for (const Outcome& outcome : outcomes) outcome.part.Complete(outcome.status);
 }
 
 void Engine::Pump(uint64_t comm_id) {
@@ -247,9 +262,7 @@ void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,
                         const runtime::OpResult& result) {
   for (uint32_t rank = 0; rank < running->parts.size(); ++rank) {
     const RankPart& part = running->parts[rank];
-    if (!part.port->Complete(part.ticket, part.handle, StatusFor(rank, *running, result))) {
-      running->broken_ranks.push_back(rank);
-    }
+    if (!part.Complete(StatusFor(rank, *running, result))) running->broken_ranks.push_back(rank);
   }
   const bool ok = result.status.ok();
   if (loop_->OnLoopThread()) return Finish(running, ok, result.stats);

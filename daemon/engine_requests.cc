@@ -172,9 +172,12 @@ absl::StatusOr<MappingRef> Engine::OpenSegment(Session& session, UniqueFd* segme
   if (!session.doorbell.valid()) return ErrnoStatus(errno, "eventfd");
   // Edge-triggered and never read: the client shares the open file and could make a read block.
   const uint64_t id = session.id;
-  SPCCL_ASSIGN_OR_RETURN(session.doorbell_token,
-                         loop_->Watch(session.doorbell.get(), EPOLLIN | EPOLLET,
-                                      [this, id](uint32_t) { DrainSubmissions(id); }));
+  SPCCL_ASSIGN_OR_RETURN(
+      session.doorbell_token,
+      loop_->Watch(session.doorbell.get(), EPOLLIN | EPOLLET, [this, id](uint32_t) {
+        DrainSubmissions(id);
+        NudgeTasks(id);
+      }));
   auto* const rings = new (mapping.data()) shm::Segment{};
   rings->magic = shm::kSegmentMagic;
   rings->version = shm::kShmVersion;

@@ -14,6 +14,11 @@ std::string_view NameOf(Communicator::State state) {
   return kNames[static_cast<int>(state)];
 }
 
+std::string KindOf(const Buffer& buffer) {
+  if (buffer.is_relay) return "relay";
+  return buffer.mapping ? "mapped" : "attach";
+}
+
 std::vector<RankInfo> MembersOf(const Communicator& comm) {
   std::vector<RankInfo> members;
   for (uint32_t rank = 0; rank < comm.ranks(); ++rank) {
@@ -56,7 +61,7 @@ Snapshot Engine::MakeSnapshot() const {
                                             .pid = session->peer.pid,
                                             .uid = session->peer.uid,
                                             .job_id = session->peer.job_id,
-                                            .kind = buffer.mapping ? "mapped" : "attach",
+                                            .kind = KindOf(buffer),
                                             .size_bytes = buffer.size_bytes,
                                             .uses = buffer.uses});
     }

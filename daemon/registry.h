@@ -32,6 +32,7 @@ struct Buffer {
   uint64_t size_bytes = 0;
   uint64_t memory_id = 0;  // equal for buffers that are the same memfd; 0: the client's own memory
   uint64_t uses = 0;
+  bool is_relay = false;  // an operation has used it as one
 };
 
 // Which memfd a mapping is of: one file of one session is mapped once.

@@ -19,6 +19,7 @@ struct MemberView {
 struct BufferView {
   uint64_t size_bytes;
   uint64_t memory_id;  // equal for buffers that are the same memory
+  bool mapped;         // shared with the daemon; else the client's own memory
 };
 struct SessionView {
   absl::FunctionRef<std::optional<MemberView>(uint32_t comm_id)> member;
@@ -42,7 +43,7 @@ struct SlotCheck {
 // Checks all but `sequence` (which the communicator checks) and `ticket` (which only the client
 // uses). With fault kNone both ranges lie within their buffers, or do not wrap where the address is
 // raw, and overlap only as NCCL's in-place rules allow; a rank's unused send buffer (broadcast, not
-// the root) is not looked at.
+// the root) is not looked at. A relay that is named is a mapped buffer that can hold one.
 SlotCheck CheckSubmission(const shm::Submission& slot, const SessionView& session);
 
 }  // namespace spccl::daemon

@@ -1,5 +1,6 @@
 #include "collective/runtime/make_task.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "collective/plan/ring.h"
 #include "collective/runtime/host/local_task.h"
 #include "collective/runtime/host/plan_task.h"
+#include "collective/runtime/host/relay_task.h"
 #include "collective/transport/frame_pool.h"
 #include "collective/transport/local/local_transport.h"
 
@@ -37,6 +39,13 @@ absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks,
   return absl::OkStatus();
 }
 
+bool CanRelay(const OpDesc& op, std::span<const RankBuffers> ranks,
+              const policy::Settings& settings) {
+  return op.kind == OpKind::kAllReduce && Resolve(settings) == policy::Algorithm::kLocal &&
+         std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankBuffers& rank) { return rank.relay != nullptr; });
+}
+
 }  // namespace
 
 policy::Algorithm Resolve(const policy::Settings& settings) {
@@ -50,6 +59,12 @@ absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const
                                                const TaskOptions& options, DoneFn done) {
   SPCCL_RETURN_IF_ERROR(Check(op, ranks, options));
   std::vector<RankBuffers> buffers(ranks.begin(), ranks.end());
+  if (CanRelay(op, ranks, settings)) {
+    std::vector<std::shared_ptr<SliceRelay>> relays;
+    for (const RankBuffers& rank : ranks) relays.push_back(rank.relay);
+    return std::make_unique<RelayTask>(op, std::move(relays), std::move(done));
+  }
+  DeclineRelays(ranks);
   if (Resolve(settings) == policy::Algorithm::kLocal) {
     return std::make_unique<LocalTask>(op, std::move(buffers), options.slice_bytes,
                                        std::move(done));

@@ -25,9 +25,11 @@ struct TaskOptions {
 // local plan.
 policy::Algorithm Resolve(const policy::Settings& settings);
 
-// A task for `op` over ranks.size() ranks; what the arguments point to is copied. The memory behind
-// the views must stay until DoneFn has been called. InvalidArgument for an operation that no task
-// can run (no rank, too many ranks, a root that is not a rank, sizes that overflow).
+// A task for `op` over ranks.size() ranks; what the arguments point to is copied. Relays are used
+// if every rank offers one and the algorithm is the local plan; else those that are there are
+// declined. The memory behind the views must stay until DoneFn has been called. InvalidArgument for
+// an operation that no task can run (no rank, too many ranks, a root that is not a rank, sizes that
+// overflow).
 //
 // The task must outlive every running RunOne and Cancel: keep it in a shared_ptr, and let each
 // thread that calls into it hold its own. DoneFn is called from within RunOne or Cancel.

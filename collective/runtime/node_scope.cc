@@ -90,6 +90,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
                                                 const policy::Settings& settings,
                                                 const policy::Tuning& tuning,
                                                 const OpenTransport& open, DoneFn done) {
+  DeclineRelays(local);
   SPCCL_RETURN_IF_ERROR(CheckOperation(op, local.size()));
   const policy::Algorithm algorithm = policy::ChoosePlan(tuning, op, topology_).algorithm;
   SPCCL_ASSIGN_OR_RETURN(const Planned* const planned, PlanFor(op, algorithm));

@@ -1,7 +1,11 @@
 // The memory of one rank in one operation.
 #pragma once
 
+#include <memory>
+#include <span>
+
 #include "collective/runtime/memory.h"
+#include "collective/runtime/slice_relay.h"
 
 namespace spccl::runtime {
 
@@ -12,6 +16,15 @@ namespace spccl::runtime {
 struct RankBuffers {
   MemoryView send;
   MemoryView recv;
+  // An offer to pass an all-reduce through shared slots instead; null: none.
+  std::shared_ptr<SliceRelay> relay;
 };
+
+// For operations that do not use the relays that they were offered: tells the ranks.
+inline void DeclineRelays(std::span<const RankBuffers> ranks) {
+  for (const RankBuffers& rank : ranks) {
+    if (rank.relay != nullptr) rank.relay->Decline();
+  }
+}
 
 }  // namespace spccl::runtime

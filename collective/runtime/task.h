@@ -87,6 +87,9 @@ class Task {
   // culprit. Thread-safe; after the end it does nothing.
   virtual void Cancel(absl::Status reason, int culprit_rank) = 0;
 
+  // Somebody outside has done what the task may have been waiting for. Thread-safe.
+  virtual void Nudge() {}
+
   // Called when an idle task has something to run again. Set once, by whoever calls RunOne next: a
   // wake before that finds nobody, and is not needed.
   void SetWaker(std::function<void()> waker) {

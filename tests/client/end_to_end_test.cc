@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -160,6 +161,16 @@ TEST_P(EndToEndTest, TheSameThroughTheLibrarysOwnBuffers) {
                        {{"SPCCL_FORCE_STAGING", "1"}}));
 }
 
+TEST_P(EndToEndTest, TheSameThroughRelays) {
+  const uint64_t seed = std::random_device{}();
+  std::cout << "seed " << seed << std::endl;
+  EXPECT_TRUE(RunRanks(GetParam(),
+                       [&](const RankWorld& world, const MultiProcess::Report& report) {
+                         return RunMatrix(world, seed, report);
+                       },
+                       {{"SPCCL_RELAY_BYTES", "1"}}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, EndToEndTest, ::testing::Values(1, 2, 3, 4, 8));
 
 // Sums this rank's values `rounds` times on streams of its own; returns 0 if all came out right.
@@ -191,11 +202,54 @@ int SumOnStreams(const RankWorld& world) {
 }
 
 TEST(EndToEnd, StreamsKeepTheRanksTogether) {
-  for (const char* staging : {"0", "1"}) {
+  for (const char* how : {"", "SPCCL_FORCE_STAGING", "SPCCL_RELAY_BYTES"}) {
+    std::map<std::string, std::string> environment;
+    if (*how != 0) environment[how] = "1";
     EXPECT_TRUE(RunRanks(
         3, [](const RankWorld& world, const MultiProcess::Report&) { return SumOnStreams(world); },
-        {{"SPCCL_FORCE_STAGING", staging}}));
+        environment));
   }
+}
+
+// Many slices; not aligned; in place and not; two at once; and some ranks' memory is shared, so
+// that the daemon declines.
+int SumLarge(const RankWorld& world, const MultiProcess::Report& report) {
+  constexpr size_t kCount = (size_t{5} << 20) / 4 + 77;
+  spcclStream_t stream;
+  if (spcclStreamCreate(&stream) != spcclSuccess) return __LINE__;
+  for (const bool mixed : {false, true, false}) {
+    const Memory memory = mixed && world.rank == 0 ? Memory::kShared : Memory::kOrdinary;
+    const Buffers first(memory, kCount * 4 + 64, world.comm);
+    const Buffers second(memory, kCount * 4 + 64, world.comm);
+    const Buffers result(memory, kCount * 4 + 64, world.comm);
+    auto* const a = reinterpret_cast<int32_t*>(first.data() + 4);
+    auto* const b = reinterpret_cast<int32_t*>(second.data() + 12);
+    auto* const c = reinterpret_cast<int32_t*>(result.data() + 20);
+    for (size_t i = 0; i < kCount; ++i) {
+      a[i] = static_cast<int32_t>(i) * (world.rank + 1);
+      b[i] = a[i] + 1;
+    }
+    if (spcclAllReduce(a, c, kCount, spcclInt32, spcclSum, world.comm, stream) != 0 ||
+        spcclAllReduce(b, b, kCount, spcclInt32, spcclSum, world.comm, nullptr) != 0 ||
+        spcclStreamSynchronize(stream) != spcclSuccess) {
+      report(spcclGetLastError(world.comm));
+      return __LINE__;
+    }
+    const int sum = world.ranks * (world.ranks + 1) / 2;
+    for (size_t i = 0; i < kCount; ++i) {
+      const auto expected = static_cast<int32_t>(i) * sum;
+      if (c[i] != expected || b[i] != expected + world.ranks) return __LINE__;
+    }
+  }
+  return spcclStreamDestroy(stream) == spcclSuccess ? 0 : __LINE__;
+}
+
+TEST(EndToEnd, LargeOrdinaryMemory) {
+  for (const int ranks : {1, 2, 5}) EXPECT_TRUE(RunRanks(ranks, SumLarge));
+}
+
+TEST(EndToEnd, LargeOrdinaryMemoryThroughTheRing) {
+  EXPECT_TRUE(RunRanks(2, SumLarge, {{"SPCCL_ALGO", "ring"}}));
 }
 
 TEST(EndToEnd, ManyMoreOperationsThanTheRingsHold) {
@@ -253,10 +307,14 @@ int SumInGroups() {
 }
 
 TEST(EndToEnd, RanksInOneProcess) {
-  EXPECT_TRUE(RunRanks(1, [](const RankWorld&, const MultiProcess::Report&) {
-    const int threads = SumInThreads();
-    return threads != 0 ? threads : SumInGroups();
-  }));
+  for (const char* relay_bytes : {"1000000", "1"}) {
+    EXPECT_TRUE(RunRanks(1,
+                         [](const RankWorld&, const MultiProcess::Report&) {
+                           const int threads = SumInThreads();
+                           return threads != 0 ? threads : SumInGroups();
+                         },
+                         {{"SPCCL_RELAY_BYTES", relay_bytes}}));
+  }
 }
 
 // The ranks disagree: all get an error that has both values.

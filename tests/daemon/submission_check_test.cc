@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/shm/relay.h"
 #include "tests/support/status_test.h"
 
 namespace spccl::daemon {
@@ -16,6 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kHandle = 7, kRanks = 4, kRank = 2;
 constexpr uint64_t kBuffer = 11, kSameMemory = 12, kOther = 13, kSize = 1 << 20;
+constexpr uint64_t kRelay = 14, kUnmapped = 15;
 
 SlotCheck Check(const shm::Submission& slot, bool attach = true) {
   const auto member = [](uint32_t handle) -> std::optional<MemberView> {
@@ -23,8 +25,16 @@ SlotCheck Check(const shm::Submission& slot, bool attach = true) {
     return MemberView{.ranks = kRanks, .rank = kRank};
   };
   const auto buffer = [](uint64_t id) -> std::optional<BufferView> {
-    if (id == kBuffer || id == kSameMemory) return BufferView{.size_bytes = kSize, .memory_id = 1};
-    if (id == kOther) return BufferView{.size_bytes = kSize, .memory_id = 2};
+    if (id == kBuffer || id == kSameMemory) {
+      return BufferView{.size_bytes = kSize, .memory_id = 1, .mapped = true};
+    }
+    if (id == kOther) return BufferView{.size_bytes = kSize, .memory_id = 2, .mapped = true};
+    if (id == kRelay) {
+      return BufferView{.size_bytes = shm::kRelayBytes, .memory_id = 3, .mapped = true};
+    }
+    if (id == kUnmapped) {
+      return BufferView{.size_bytes = shm::kRelayBytes, .memory_id = 4, .mapped = false};
+    }
     return std::nullopt;
   };
   return CheckSubmission(slot, {.member = member, .buffer = buffer, .attach_possible = attach});
@@ -60,12 +70,22 @@ TEST(CheckSubmissionTest, TakesAnOrdinarySlot) {
 
 TEST(CheckSubmissionTest, ReservedBitsAreCorrupt) {
   const shm::Submission good = Slot(OpKind::kAllReduce, 100, 0, 400);
-  for (int field = 0; field < 9; ++field) {
+  for (int field = 0; field < 8; ++field) {
     shm::Submission slot = good;
     if (field == 0) slot.reserved = 1;
     if (field == 1) slot.reserved2 = 0x80000000;
     if (field >= 2) slot.reserved3[field - 2] = uint64_t{1} << 63;
     EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt) << field;
+  }
+}
+
+TEST(CheckSubmissionTest, ARelayIsMappedAndLargeEnough) {
+  shm::Submission slot = Slot(OpKind::kAllReduce, 100, 0, 400);
+  slot.relay = kRelay;
+  ExpectTaken(slot);
+  for (const uint64_t bad : {kOther, kUnmapped, uint64_t{99}}) {  // small, unmapped, unknown
+    slot.relay = bad;
+    ExpectCaller(slot, "relay");
   }
 }
 

@@ -64,18 +64,28 @@ TEST_F(RankDeathTest, BeforeItsPartOfAnOperation) {
 }
 
 // Large operations one after the other, so that the kill falls into the middle of one.
-int SumUntilError(RankContext& context) {
-  constexpr size_t kCount = size_t{8} << 20;
-  void* memory = nullptr;
-  if (spcclMemAlloc(&memory, kCount * sizeof(float)) != spcclSuccess) return 1;
+constexpr size_t kLargeCount = size_t{8} << 20;
+
+int SumUntilError(RankContext& context, void* memory) {
   for (int round = 0;; ++round) {
     const spcclResult_t result =
-        spcclAllReduce(memory, memory, kCount, spcclFloat32, spcclSum, context.comm, nullptr);
+        spcclAllReduce(memory, memory, kLargeCount, spcclFloat32, spcclSum, context.comm, nullptr);
     if (round == 1) context.report("running;");
     if (result == spcclSuccess) continue;
     ReportResult(context, result);
     return 0;
   }
+}
+
+int SumSharedUntilError(RankContext& context) {
+  void* memory = nullptr;
+  if (spcclMemAlloc(&memory, kLargeCount * sizeof(float)) != spcclSuccess) return 1;
+  return SumUntilError(context, memory);
+}
+
+int SumOrdinaryUntilError(RankContext& context) {
+  std::vector<float> memory(kLargeCount);
+  return SumUntilError(context, memory.data());
 }
 
 TEST_F(RankDeathTest, InMidOperationWhileAnotherJobGoesOn) {
@@ -87,7 +97,7 @@ TEST_F(RankDeathTest, InMidOperationWhileAnotherJobGoesOn) {
   ASSERT_TRUE(unharmed.processes().AwaitReport(1, "summing;", kPatienceMs));
   const Holdings with_other = HoldingsOf(daemon_->pid());
   for (int round = 0; round < 4; ++round) {
-    FaultJob job(*daemon_, 3, SumUntilError);
+    FaultJob job(*daemon_, 3, round % 2 == 0 ? SumSharedUntilError : SumOrdinaryUntilError);
     for (int rank = 0; rank < 3; ++rank) {
       ASSERT_TRUE(job.processes().AwaitReport(rank, "running;", kPatienceMs));
     }

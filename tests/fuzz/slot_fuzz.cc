@@ -24,7 +24,7 @@ void FuzzCheck(fuzz::Input& data) {
   };
   const auto buffer = [](uint64_t id) -> std::optional<BufferView> {
     if (id > 8) return std::nullopt;
-    return BufferView{.size_bytes = kBufferBytes, .memory_id = 1 + id % 2};
+    return BufferView{.size_bytes = kBufferBytes, .memory_id = 1 + id % 2, .mapped = id % 2 == 0};
   };
   const SlotCheck check =
       CheckSubmission(slot, {.member = member, .buffer = buffer, .attach_possible = data.OneIn(2)});
