@@ -11,15 +11,15 @@
 
 namespace spccl {
 
-enum class Format : uint8_t { kDense = 0, kPici = 1, kPiciColumn = 2, kCoo = 3 };
-inline constexpr int kFormatCount = 4;
+enum class Format : uint8_t { kDense = 0, kPici = 1, kPiciColumn = 2, kCoo = 3, kGap = 4 };
+inline constexpr int kFormatCount = 5;
 
 constexpr bool IsValidFormat(uint32_t code) {
   return code < kFormatCount;
 }
 
 constexpr std::string_view NameOf(Format format) {
-  constexpr std::string_view kNames[kFormatCount] = {"dense", "pici", "pici-column", "coo"};
+  constexpr std::string_view kNames[kFormatCount] = {"dense", "pici", "pici-column", "coo", "gap"};
   return kNames[static_cast<int>(format)];
 }
 

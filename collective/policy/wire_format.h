@@ -20,6 +20,12 @@ constexpr double BytesPerElement(Format format, double width, double density) {
       return kBitmap + density * width;
     case Format::kCoo:
       return density * (4 + width);
+    case Format::kGap: {
+      double bucket = 1;  // elements, as GapShapeOf() chooses them
+      int low_bits = 0;
+      for (; low_bits < 28 && 2 * density * (2 * bucket) <= 3; ++low_bits) bucket *= 2;
+      return (density * (low_bits + 1) + 1.5 / bucket) / 8 + density * width;
+    }
   }
   return width;
 }

@@ -173,6 +173,7 @@ uint64_t EncodeCoo(const uint8_t* dense, uint64_t elements, uint64_t magnitude, 
   const uint8_t* first_value = values;
   uint64_t at = 0;
   for (; at + kWordElements <= elements; at += kWordElements) {
+    PrefetchAhead<kWordElements * sizeof(U)>(dense + at * sizeof(U));
     const uint64_t word =
         S::template EncodeWord<U>(dense + at * sizeof(U), static_cast<U>(magnitude), values);
     indices = S::AppendPositions(word, static_cast<uint32_t>(at), indices);
@@ -222,26 +223,39 @@ SPCCL_INLINE const uint8_t* ExpandWords(const uint8_t* bitmap, uint64_t words,
   return values;
 }
 
+// Decodes one tile of `count` <= 4,096 elements from its bitmap; returns past the last value used.
+// `direct`: the hooks can stream to `dense`.
+template <class S, class U>
+SPCCL_INLINE const uint8_t* DecodeTile(const uint8_t* bitmap, uint64_t count, const uint8_t* values,
+                                       const uint8_t* values_end, uint8_t* dense, bool streaming,
+                                       bool direct) {
+  if (count == kTileElements && !streaming) {
+    return ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, dense);
+  }
+  if (count == kTileElements && direct) {
+    return ExpandWords<S, U, true>(bitmap, kTileWordCount, values, values_end, dense);
+  }
+  TileScratch<U> scratch;
+  values = ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, scratch.bytes);
+  CopyOut<S>(scratch.bytes, dense, count * sizeof(U), streaming);
+  return values;
+}
+
+template <class S, class U>
+SPCCL_INLINE bool CanStreamTo(const uint8_t* dense) {
+  return S::template kStreamsWords<U> && reinterpret_cast<uintptr_t>(dense) % 64 == 0;
+}
+
 template <class S, class U>
 void DecodePici(const ConstPiciSections& in, uint64_t elements, uint8_t* dense, bool streaming) {
-  TileScratch<U> scratch;
   const uint8_t* values = in.values;
   const uint8_t* values_end = in.values + in.nnz * sizeof(U);
-  const bool direct = S::template kStreamsWords<U> && reinterpret_cast<uintptr_t>(dense) % 64 == 0;
+  const bool direct = CanStreamTo<S, U>(dense);
   for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
     const uint64_t first = tile * kTileElements;
-    const uint64_t count = Smaller(elements - first, kTileElements);
-    const uint8_t* bitmap = in.bitmap + tile * kTileWordCount * 8;
-    uint8_t* to = dense + first * sizeof(U);
-    const bool whole = count == kTileElements;
-    if (whole && !streaming) {
-      values = ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, to);
-    } else if (whole && direct) {
-      values = ExpandWords<S, U, true>(bitmap, kTileWordCount, values, values_end, to);
-    } else {
-      values = ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, scratch.bytes);
-      CopyOut<S>(scratch.bytes, to, count * sizeof(U), streaming);
-    }
+    values = DecodeTile<S, U>(in.bitmap + tile * kTileWordCount * 8,
+                              Smaller(elements - first, kTileElements), values, values_end,
+                              dense + first * sizeof(U), streaming, direct);
   }
   if (streaming) S::Fence();
 }

@@ -10,6 +10,7 @@
 namespace spccl {
 namespace {
 
+using host::ConstGapSections;
 using host::ConstPiciSections;
 using host::KernelTable;
 using host::PiciSections;
@@ -77,6 +78,42 @@ uint64_t EncodeCooBody(const KernelTable& table, DType dtype, const uint8_t* den
   return nnz;
 }
 
+// Where a gap encoder keeps what it finds until it knows how many there are.
+struct GapRoom {
+  uint64_t indices;
+  uint64_t values;
+};
+GapRoom GapRoomOf(DType dtype, uint64_t elements) {
+  // Positions take the most bits when all elements are nonzeros; what fewer may lose in rounding up
+  // three sections is less than kRounding.
+  constexpr uint64_t kRounding = 64;
+  const uint64_t indices = LayoutOf(Format::kGap, dtype, elements, elements).values + kRounding;
+  return {indices, indices + elements * sizeof(uint32_t) + kCooGap};
+}
+
+// As coo, and then the indices are packed: how far they are cut into low bits hangs on their count.
+uint64_t EncodeGapBody(const KernelTable& table, DType dtype, const uint8_t* dense,
+                       uint64_t elements, uint8_t* frame) {
+  const GapRoom room = GapRoomOf(dtype, elements);
+  const uint64_t nnz = table.encode_coo[host::WidthLog2(dtype)](
+      dense, elements, host::MagnitudeMask(dtype), frame + room.indices, frame + room.values);
+  const FrameLayout layout = LayoutOf(Format::kGap, dtype, elements, nnz);
+  const GapShape shape = GapShapeOf(elements, nnz);
+  ZeroPadding(frame, layout.index + shape.tiles * sizeof(uint32_t), layout.values);
+  table.pack_gap(
+      frame + room.indices, nnz,
+      {frame + layout.index, frame + layout.bitmap, frame + layout.low, shape.shift, shape.tiles});
+  std::memmove(frame + layout.values, frame + room.values, nnz * SizeOf(dtype));
+  return nnz;
+}
+
+ConstGapSections GapSectionsOf(const FrameHeader& header, const uint8_t* frame) {
+  const FrameLayout layout =
+      LayoutOf(Format::kGap, static_cast<DType>(header.dtype), header.element_count, header.nnz);
+  return {frame + layout.bitmap, frame + layout.low, frame + layout.values, header.nnz,
+          GapShapeOf(header.element_count, header.nnz).shift};
+}
+
 ConstPiciSections SectionsOf(const FrameHeader& header, const uint8_t* frame) {
   return {frame + header.bitmap_offset, frame + header.index_offset, frame + header.values_offset,
           header.nnz};
@@ -89,6 +126,9 @@ uint64_t FrameBytes(Format format, DType dtype, uint64_t elements, uint64_t nnz)
 }
 
 uint64_t MaxFrameBytes(Format format, DType dtype, uint64_t elements) {
+  if (format == Format::kGap) {
+    return GapRoomOf(dtype, elements).values + elements * SizeOf(dtype);
+  }
   return FrameBytes(format, dtype, elements, elements);
 }
 
@@ -108,6 +148,9 @@ Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
       break;
     case Format::kCoo:
       nnz = EncodeCooBody(table, dtype, from, elements, to);
+      break;
+    case Format::kGap:
+      nnz = EncodeGapBody(table, dtype, from, elements, to);
       break;
   }
   const FrameLayout layout = WriteHeader(format, dtype, elements, nnz, to);
@@ -144,6 +187,9 @@ void Decode(const void* frame, void* dense, Stores stores) {
       table.decode_coo[width](from + header.index_offset, from + header.values_offset, header.nnz,
                               header.element_count, to, streaming);
       break;
+    case Format::kGap:
+      table.decode_gap[width](GapSectionsOf(header, from), header.element_count, to, streaming);
+      break;
   }
 }
 
@@ -167,6 +213,9 @@ void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype) {
     case Format::kCoo:
       table.reduce_coo(from + header.index_offset, from + header.values_offset, header.nnz, dtype,
                        wide, to);
+      break;
+    case Format::kGap:
+      table.reduce_gap(GapSectionsOf(header, from), dtype, wide, header.element_count, to);
       break;
   }
 }

@@ -37,8 +37,8 @@ enum class FrameError : uint8_t {
   kBadIndexOffset,
   kBadValuesOffset,
   kBadPadding,
-  kBadBitmap,  // a bit set past element_count
-  kBadIndex,   // pici: prefix sums disagree with the popcounts; coo: not rising, or past N
+  kBadBitmap,  // a bit set past element_count; gap: not as many ones as the index says
+  kBadIndex,   // prefix sums disagree with the popcounts; coo, gap: not rising, or past N
 };
 std::string_view NameOf(FrameError error);
 
@@ -50,8 +50,8 @@ struct FrameFault {
   bool ok() const { return error == FrameError::kNone; }
 };
 
-// The most bytes that a frame of `elements` elements can take (every element nonzero), and the
-// exact size for a known nnz. Both include the header.
+// The most bytes that a frame of `elements` elements can take (every element nonzero; gap: and what
+// its encoder needs beyond), and the exact size for a known nnz. Both include the header.
 uint64_t MaxFrameBytes(Format format, DType dtype, uint64_t elements);
 uint64_t FrameBytes(Format format, DType dtype, uint64_t elements, uint64_t nnz);
 

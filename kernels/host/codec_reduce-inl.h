@@ -233,7 +233,6 @@ void ReduceDense(const uint8_t* values, DType dtype, bool wide, uint64_t element
                  uint8_t* accumulator) {
   SPCCL_REDUCE_DISPATCH(ReduceDenseAs, values, elements, accumulator)
 }
-#undef SPCCL_REDUCE_DISPATCH
 
 }  // namespace
 }  // namespace spccl::host

@@ -25,6 +25,22 @@ struct ConstPiciSections {
   uint64_t nnz;
 };
 
+// The sections of a gap frame. `shift` is its GapShapeOf().
+struct GapSections {
+  uint8_t* index;
+  uint8_t* bitmap;  // all zero, as whole 64-bit words
+  uint8_t* low;     // all zero
+  uint32_t shift;
+  uint64_t tiles;
+};
+struct ConstGapSections {
+  const uint8_t* bitmap;
+  const uint8_t* low;
+  const uint8_t* values;
+  uint64_t nnz;
+  uint32_t shift;
+};
+
 // Widths are counted as log2 of the bytes of an element, 0 to 3.
 inline constexpr int kWidthCount = 4;
 constexpr int WidthLog2(DType dtype) {
@@ -67,6 +83,10 @@ struct KernelTable {
                                      bool streaming);
   void (*decode_coo[kWidthCount])(const uint8_t* indices, const uint8_t* values, uint64_t nnz,
                                   uint64_t elements, uint8_t* dense, bool streaming);
+  // Makes a gap frame's position sections of coo's `nnz` indices.
+  void (*pack_gap)(const uint8_t* indices, uint64_t nnz, const GapSections& out);
+  void (*decode_gap[kWidthCount])(const ConstGapSections& in, uint64_t elements, uint8_t* dense,
+                                  bool streaming);
   // accumulator[i] += frame[i]; `wide`: a float32 accumulator for a 16-bit float frame.
   void (*reduce_pici)(const ConstPiciSections& in, DType dtype, bool wide, uint64_t elements,
                       uint8_t* accumulator);
@@ -74,6 +94,8 @@ struct KernelTable {
                         uint8_t* accumulator);
   void (*reduce_coo)(const uint8_t* indices, const uint8_t* values, uint64_t nnz, DType dtype,
                      bool wide, uint8_t* accumulator);
+  void (*reduce_gap)(const ConstGapSections& in, DType dtype, bool wide, uint64_t elements,
+                     uint8_t* accumulator);
   void (*reduce_dense)(const uint8_t* values, DType dtype, bool wide, uint64_t elements,
                        uint8_t* accumulator);
 

@@ -1,6 +1,7 @@
 // Fills a target's table from the bodies.
 #pragma once
 
+#include "kernels/host/codec_gap-inl.h"
 #include "kernels/host/codec_reduce-inl.h"
 #include "kernels/host/dense_dispatch-inl.h"
 
@@ -21,9 +22,12 @@ constexpr KernelTable MakeTable(std::string_view name) {
       .decode_pici = SPCCL_BY_WIDTH(DecodePici),
       .decode_column = SPCCL_BY_WIDTH(DecodeColumn),
       .decode_coo = SPCCL_BY_WIDTH(DecodeCoo),
+      .pack_gap = PackGap<S>,
+      .decode_gap = SPCCL_BY_WIDTH(DecodeGap),
       .reduce_pici = ReducePici<S>,
       .reduce_column = ReduceColumn<S>,
       .reduce_coo = ReduceCoo<S>,
+      .reduce_gap = ReduceGap<S>,
       .reduce_dense = ReduceDense<S>,
       .reduce = ReduceAny<S>,
       .copy = Copy<S>,

@@ -152,6 +152,93 @@ FrameFault CheckCoo(const uint8_t* frame, const FrameHeader& header, const Frame
   return CheckPadding(frame, layout.index + 4 * header.nnz, layout.values);
 }
 
+bool BitAt(const uint8_t* bits, uint64_t at) {
+  return (bits[at / 8] >> (at % 8) & 1) != 0;
+}
+
+// Set bits of [from, to). Reads whole bytes.
+uint64_t CountOnes(const uint8_t* bits, uint64_t from, uint64_t to) {
+  uint64_t count = 0;
+  for (; from < to && from % 8 != 0; ++from) count += BitAt(bits, from);
+  for (; from + 64 <= to; from += 64) {
+    count += static_cast<uint64_t>(std::popcount(LoadAt<uint64_t>(bits, from / 8)));
+  }
+  for (; from < to; ++from) count += BitAt(bits, from);
+  return count;
+}
+
+// Padding from bit `bits` of the section at `begin` on.
+FrameFault CheckBitPadding(const uint8_t* frame, uint64_t begin, uint64_t bits, uint64_t end) {
+  const uint64_t at = begin + bits / 8;
+  if (bits % 8 != 0 && frame[at] >> (bits % 8) != 0) {
+    return Fault(FrameError::kBadPadding, at, frame[at], frame[at] & ((1u << (bits % 8)) - 1));
+  }
+  return CheckPadding(frame, begin + (bits + 7) / 8, end);
+}
+
+// Every tile's stretch of the bitmap holds as many ones as the index says, and ends with a zero.
+FrameFault CheckGapTiles(const uint8_t* frame, const FrameHeader& header, const FrameLayout& layout,
+                         const GapShape& shape) {
+  const uint8_t* bitmap = frame + layout.bitmap;
+  uint64_t begin = 0;
+  for (uint64_t tile = 0; tile < shape.tiles; ++tile) {
+    const uint64_t index = layout.index + 4 * tile;
+    const uint64_t first_bucket = tile * kGapTileBuckets;
+    const bool last = tile + 1 == shape.tiles;
+    const uint64_t end = last ? header.nnz : LoadAt<uint32_t>(frame, index + 4);
+    const uint64_t buckets = last ? shape.buckets - first_bucket : kGapTileBuckets;
+    if (tile == 0 && LoadAt<uint32_t>(frame, index) != 0) {
+      return Fault(FrameError::kBadIndex, index, LoadAt<uint32_t>(frame, index), 0);
+    }
+    if (end < begin || end > header.nnz) {
+      return Fault(FrameError::kBadIndex, last ? index : index + 4, end, last ? begin : header.nnz);
+    }
+    const uint64_t from = begin + first_bucket;
+    const uint64_t to = end + first_bucket + buckets;
+    const uint64_t ones = CountOnes(bitmap, from, to);
+    if (ones != end - begin || BitAt(bitmap, to - 1)) {
+      return Fault(FrameError::kBadBitmap, layout.bitmap + from / 8, ones, end - begin);
+    }
+    begin = end;
+  }
+  return {};
+}
+
+// The positions rise strictly and stay below element_count.
+FrameFault CheckGapPositions(const uint8_t* frame, const FrameHeader& header,
+                             const FrameLayout& layout, const GapShape& shape) {
+  uint64_t lowest = 0;
+  uint64_t rank = 0;
+  for (uint64_t base = 0; rank < header.nnz; base += 64) {
+    uint64_t word = LoadAt<uint64_t>(frame, layout.bitmap + base / 8);
+    for (; word != 0; word &= word - 1, ++rank) {
+      const uint64_t bucket = base + static_cast<uint64_t>(std::countr_zero(word)) - rank;
+      const uint64_t bit = rank * shape.shift;
+      const uint64_t field = LoadAt<uint64_t>(frame, layout.low + bit / 8) >> (bit % 8);
+      const uint64_t position =
+          bucket << shape.shift | (field & ((uint64_t{1} << shape.shift) - 1));
+      if (position < lowest || position >= header.element_count) {
+        return Fault(FrameError::kBadIndex, layout.low + bit / 8, position,
+                     position < lowest ? lowest : header.element_count);
+      }
+      lowest = position + 1;
+    }
+  }
+  return {};
+}
+
+FrameFault CheckGap(const uint8_t* frame, const FrameHeader& header, const FrameLayout& layout) {
+  const GapShape shape = GapShapeOf(header.element_count, header.nnz);
+  FrameFault fault = CheckPadding(frame, layout.index + 4 * shape.tiles, layout.bitmap);
+  if (!fault.ok()) return fault;
+  fault = CheckBitPadding(frame, layout.bitmap, header.nnz + shape.buckets, layout.low);
+  if (!fault.ok()) return fault;
+  fault = CheckBitPadding(frame, layout.low, header.nnz * shape.shift, layout.values);
+  if (!fault.ok()) return fault;
+  fault = CheckGapTiles(frame, header, layout, shape);
+  return fault.ok() ? CheckGapPositions(frame, header, layout, shape) : fault;
+}
+
 FrameFault CheckFrame(const uint8_t* frame, size_t frame_bytes, const FrameHeader& header) {
   FrameLayout layout;
   const FrameFault fault = CheckLayout(header, frame_bytes, layout);
@@ -164,6 +251,8 @@ FrameFault CheckFrame(const uint8_t* frame, size_t frame_bytes, const FrameHeade
       return CheckPici(frame, header, layout);
     case Format::kCoo:
       return CheckCoo(frame, header, layout);
+    case Format::kGap:
+      return CheckGap(frame, header, layout);
   }
   return {};
 }
@@ -234,7 +323,7 @@ std::string_view NameOf(FrameError error) {
     case FrameError::kBadPadding:
       return "padding not zero";
     case FrameError::kBadBitmap:
-      return "bit set past the last element";
+      return "bitmap does not match";
     case FrameError::kBadIndex:
       return "index does not match";
   }

@@ -187,6 +187,47 @@ auto WithAccumulator(DType accumulator, F function) {
   }
 }
 
+// gap: how many low bits of a position are kept apart.
+int GapShift(uint64_t elements, uint64_t nnz) {
+  int shift = 28;
+  while (shift > 0 && 2 * nnz * (uint64_t{1} << shift) > 3 * elements) --shift;
+  return shift;
+}
+
+Bytes FromBits(const std::vector<bool>& bits) {
+  Bytes bytes((bits.size() + 7) / 8);
+  for (size_t i = 0; i < bits.size(); ++i) {
+    if (bits[i]) bytes[i / 8] = static_cast<uint8_t>(bytes[i / 8] | 1 << (i % 8));
+  }
+  return bytes;
+}
+
+bool BitOf(const uint8_t* bytes, uint64_t at) {
+  return (bytes[at / 8] >> (at % 8) & 1) != 0;
+}
+
+std::vector<uint64_t> GapPositions(const uint8_t* frame, uint64_t bitmap_offset, uint64_t elements,
+                                   uint64_t nnz) {
+  const int shift = GapShift(elements, nnz);
+  const uint64_t buckets = (elements + (uint64_t{1} << shift) - 1) >> shift;
+  const uint64_t low = bitmap_offset + (nnz + buckets + 127) / 128 * 16;
+  std::vector<uint64_t> positions;
+  uint64_t bucket = 0;
+  for (uint64_t at = 0; positions.size() < nnz; ++at) {
+    if (!BitOf(frame + bitmap_offset, at)) {
+      ++bucket;
+      continue;
+    }
+    uint64_t position = bucket << shift;
+    for (int bit = 0; bit < shift; ++bit) {
+      const uint64_t place = positions.size() * static_cast<uint64_t>(shift) + bit;
+      position |= static_cast<uint64_t>(BitOf(frame + low, place)) << bit;
+    }
+    positions.push_back(position);
+  }
+  return positions;
+}
+
 struct Parsed {
   Format format;
   DType dtype;
@@ -210,6 +251,8 @@ Parsed Parse(const Bytes& frame) {
     for (uint64_t k = 0; k < nnz; ++k) {
       parsed.stored.push_back(GetLittle(frame.data() + index + 4 * k, 4));
     }
+  } else if (parsed.format == Format::kGap) {
+    parsed.stored = GapPositions(frame.data(), bitmap, parsed.elements, nnz);
   } else {
     for (uint64_t t = 0; t < (parsed.elements + kTile - 1) / kTile; ++t) {
       for (uint64_t w = 0; w < 64; ++w) {
@@ -221,6 +264,29 @@ Parsed Parse(const Bytes& frame) {
     }
   }
   return parsed;
+}
+
+// Appends index, bitmap and low bits of the positions in `stored`.
+void EncodeGap(const std::vector<uint64_t>& stored, uint64_t elements, Bytes& body,
+               uint64_t& bitmap_offset) {
+  const int shift = GapShift(elements, stored.size());
+  std::vector<bool> bitmap, low;
+  size_t next = 0;
+  for (uint64_t bucket = 0; bucket << shift < elements; ++bucket) {
+    if (bucket % 64 == 0) PutLittle(body, next, 4);
+    for (; next < stored.size() && stored[next] >> shift == bucket; ++next) {
+      bitmap.push_back(true);
+      for (int bit = 0; bit < shift; ++bit) low.push_back((stored[next] >> bit & 1) != 0);
+    }
+    bitmap.push_back(false);
+  }
+  Pad(body);
+  bitmap_offset = 48 + body.size();
+  const Bytes sections[] = {FromBits(bitmap), FromBits(low)};
+  body.insert(body.end(), sections[0].begin(), sections[0].end());
+  Pad(body);
+  body.insert(body.end(), sections[1].begin(), sections[1].end());
+  PutLittle(body, 0, 8);
 }
 
 // Appends bitmap and index; fills `stored` with the positions in the order of the values.
@@ -279,6 +345,12 @@ Bytes EncodeFrame(Format format, DType dtype, const uint8_t* dense, uint64_t ele
       stored.push_back(i);
       PutLittle(body, i, 4);
     }
+  } else if (format == Format::kGap) {
+    index_offset = 48;
+    for (uint64_t i = 0; i < elements; ++i) {
+      if (IsNonzero(dtype, dense + i * SizeOf(dtype))) stored.push_back(i);
+    }
+    EncodeGap(stored, elements, body, bitmap_offset);
   } else {
     bitmap_offset = 48;
     EncodeTiles(format, dtype, dense, elements, body, stored, index_offset);

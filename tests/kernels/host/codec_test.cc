@@ -146,7 +146,8 @@ std::vector<DType> AllDTypes() {
 INSTANTIATE_TEST_SUITE_P(All, CodecTest,
                          testing::Combine(testing::ValuesIn(TestedTargets()),
                                           testing::Values(Format::kDense, Format::kPici,
-                                                          Format::kPiciColumn, Format::kCoo),
+                                                          Format::kPiciColumn, Format::kCoo,
+                                                          Format::kGap),
                                           testing::ValuesIn(AllDTypes())),
                          [](const auto& info) {
                            return TestName(std::string(std::get<0>(info.param)) + "_" +

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "kernels/host/codec.h"
+#include "kernels/layout.h"
 #include "tests/support/frame_oracle.h"
 
 namespace spccl {
@@ -92,7 +93,7 @@ TEST_P(ValidateTest, FindsWrongIdentity) {
               FaultIs(FrameError::kBadMagic, 0));
   EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.version = 2; })),
               FaultIs(FrameError::kBadVersion, 4));
-  EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.format = 4; })),
+  EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.format = 5; })),
               FaultIs(FrameError::kBadFormat, 5));
   EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.dtype = 10; })),
               FaultIs(FrameError::kBadDType, 6));
@@ -136,7 +137,8 @@ TEST_P(ValidateTest, FindsWrongSizesAndPlaces) {
   }
 }
 
-// A stored count that is off by one, with every size changed to match.
+// A stored count that is off by one, with every size changed to match. (gap: neither makes another
+// byte of its positions.)
 TEST_P(ValidateTest, FindsAStoredCountThatIsNotSo) {
   if (GetParam() == Format::kDense) {
     EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.nnz -= 1; })),
@@ -144,6 +146,10 @@ TEST_P(ValidateTest, FindsAStoredCountThatIsNotSo) {
     return;
   }
   if (GetParam() == Format::kCoo) return;  // its count is its indices' count, whatever it is
+  const bool gap = GetParam() == Format::kGap;
+  const auto is_found = testing::Field(
+      &FrameFault::error, testing::AnyOf(gap ? FrameError::kBadBitmap : FrameError::kBadNnz,
+                                         gap ? FrameError::kBadPadding : FrameError::kBadNnz));
   Bytes longer = frame_;
   longer.resize(longer.size() + 4);
   EXPECT_THAT(Check(WithHeader(longer,
@@ -151,7 +157,7 @@ TEST_P(ValidateTest, FindsAStoredCountThatIsNotSo) {
                                  h.nnz += 1;
                                  h.payload_bytes += 4;
                                })),
-              FaultIs(FrameError::kBadNnz, 16));
+              is_found);
   Bytes shorter = frame_;
   shorter.resize(shorter.size() - 4);
   EXPECT_THAT(Check(WithHeader(shorter,
@@ -159,7 +165,7 @@ TEST_P(ValidateTest, FindsAStoredCountThatIsNotSo) {
                                  h.nnz -= 1;
                                  h.payload_bytes -= 4;
                                })),
-              FaultIs(FrameError::kBadNnz, 16));
+              is_found);
 }
 
 TEST_P(ValidateTest, FindsPaddingThatIsNotZero) {
@@ -174,7 +180,7 @@ TEST_P(ValidateTest, FindsPaddingThatIsNotZero) {
 
 INSTANTIATE_TEST_SUITE_P(AllFormats, ValidateTest,
                          testing::Values(Format::kDense, Format::kPici, Format::kPiciColumn,
-                                         Format::kCoo),
+                                         Format::kCoo, Format::kGap),
                          [](const auto& info) {
                            return info.param == Format::kPiciColumn
                                       ? "pici_column"
@@ -240,6 +246,58 @@ TEST(ValidateCooTest, FindsIndicesThatDoNotRiseOrRunOut) {
                 FaultIs(FrameError::kBadIndex, header.index_offset + 4 * last));
   }
   EXPECT_TRUE(Check(set(last, kElements - 1)).ok());
+}
+
+// Of all bits that say where values belong, only low bits may be other than they are: they then
+// name another place, or one that is found out.
+TEST(ValidateGapTest, FindsEveryFlippedBitButInTheLowBits) {
+  const Bytes good = ValidFrame(Format::kGap);
+  const FrameHeader header = HeaderOf(good);
+  const FrameLayout layout = LayoutOf(Format::kGap, kDType, kElements, header.nnz);
+  const uint64_t low_end = layout.low * 8 + header.nnz * GapShapeOf(kElements, header.nnz).shift;
+  for (uint64_t bit = layout.index * 8; bit < layout.values * 8; ++bit) {
+    if (bit >= layout.low * 8 && bit < low_end) continue;
+    Bytes frame = good;
+    frame[bit / 8] ^= static_cast<uint8_t>(1 << (bit % 8));
+    ASSERT_FALSE(Check(frame).ok()) << "bit " << bit << " of bitmap at " << layout.bitmap;
+  }
+}
+
+// Exchanges that leave every count as it was.
+TEST(ValidateGapTest, FindsOnesInAnotherTileAndPositionsThatDoNotRiseOrRunOut) {
+  const std::vector<uint8_t> dense = [] {
+    std::vector<uint8_t> elements(1000);  // 4 values: shift 8, 4 buckets, the last one not whole
+    for (const size_t at : {100, 101, 500, 999}) elements[at] = 1;
+    return elements;
+  }();
+  const Bytes good = oracle::EncodeFrame(Format::kGap, DType::kUint8, dense.data(), dense.size());
+  const FrameHeader header = HeaderOf(good);
+  const FrameLayout layout = LayoutOf(Format::kGap, DType::kUint8, dense.size(), header.nnz);
+  ASSERT_EQ(GapShapeOf(dense.size(), header.nnz).shift, 8u);
+  ASSERT_EQ(good[layout.bitmap], 0b01001011);  // 11 0 1 0 0 1 0
+  const auto check = [&](size_t at, uint8_t byte) {
+    Bytes frame = good;
+    frame[at] = byte;
+    return Validate(frame.data(), frame.size(), DType::kUint8, dense.size());
+  };
+  EXPECT_THAT(check(layout.low + 1, 100), FaultIs(FrameError::kBadIndex, layout.low + 1));
+  EXPECT_THAT(check(layout.low + 1, 99), FaultIs(FrameError::kBadIndex, layout.low + 1));
+  EXPECT_TRUE(check(layout.low + 1, 102).ok());
+  EXPECT_THAT(check(layout.low + 3, 1000 - 768), FaultIs(FrameError::kBadIndex, layout.low + 3));
+  EXPECT_TRUE(check(layout.low + 3, 998 - 768).ok());
+  // A one behind the last bucket's zero.
+  EXPECT_THAT(check(layout.bitmap, 0b10001011), FaultIs(FrameError::kBadBitmap, layout.bitmap));
+  EXPECT_THAT(check(layout.index, 1), FaultIs(FrameError::kBadIndex, layout.index));
+}
+
+TEST(ValidateGapTest, FindsAnIndexThatFallsOrRunsOut) {
+  const Bytes good = ValidFrame(Format::kGap);
+  const FrameHeader header = HeaderOf(good);
+  for (const uint32_t index : {0u, static_cast<uint32_t>(header.nnz) + 1, 0xFFFFFFFFu}) {
+    Bytes frame = good;
+    std::memcpy(&frame[header.index_offset + 8], &index, 4);
+    EXPECT_THAT(Check(frame), FaultIs(FrameError::kBadIndex, header.index_offset + 8));
+  }
 }
 
 TEST(FrameErrorTest, EveryErrorHasAName) {
