@@ -1,4 +1,5 @@
-// spccl-perf: how fast spccl's collectives are between processes of this machine.
+// spccl-perf: how fast spccl's collectives are between processes of one node or of several, which
+// may be hosts of tools/netlab.sh, or all be this machine.
 //
 // Exit codes: 0 fine, 1 wrong use, 2 the run failed, 3 wrong results.
 #include <atomic>
@@ -18,20 +19,21 @@ namespace {
 
 constexpr char kName[] = "spccl-perf";
 
-absl::StatusOr<bool> RunOnDaemon(Options options) {
+absl::StatusOr<bool> RunOnDaemons(const Options& options) {
   // What the ranks, which are forked later, wish of their communicator. Auto wishes nothing: the
   // daemon's settings decide, or whatever the environment says already.
   if (options.algo != "auto") setenv("SPCCL_ALGO", options.algo.c_str(), 1);
   if (options.codec != "auto") setenv("SPCCL_CODEC", options.codec.c_str(), 1);
-  SPCCL_ASSIGN_OR_RETURN(
-      const DaemonChoice daemon,
-      ChooseDaemon(options.runtime_dir,
-                   {.binary = options.daemon_binary, .arguments = options.daemon_arguments}));
-  options.runtime_dir = daemon.runtime_dir;
+  SPCCL_ASSIGN_OR_RETURN(const Daemons daemons, GetDaemons({.runtime_dir = options.runtime_dir,
+                                                            .nodes = options.nodes,
+                                                            .binary = options.daemon_binary,
+                                                            .arguments = options.daemon_arguments,
+                                                            .launcher = options.launcher}));
   SPCCL_ASSIGN_OR_RETURN(const SharedArena arena, SharedArena::Create(sizeof(std::atomic<bool>)));
   auto* const all_right = new (arena.data()) std::atomic<bool>(true);
   SPCCL_RETURN_IF_ERROR(RunTeam(static_cast<int>(options.ranks), [&](RankTeam& team) {
-    SPCCL_ASSIGN_OR_RETURN(const auto backend, SpcclBackend::Create(team, options));
+    daemons.Use(daemons.NodeOf(team.rank(), team.ranks()));
+    SPCCL_ASSIGN_OR_RETURN(const auto backend, SpcclBackend::Create(team, options, daemons));
     SPCCL_ASSIGN_OR_RETURN(const bool right, RunProblems(kName, team, *backend, options));
     // relaxed: read after the rank has ended and been waited for.
     if (!right) all_right->store(false, std::memory_order_relaxed);
@@ -42,7 +44,7 @@ absl::StatusOr<bool> RunOnDaemon(Options options) {
 
 int Run(const Options& options) {
   HoldSignals();
-  const absl::StatusOr<bool> right = RunOnDaemon(options);
+  const absl::StatusOr<bool> right = RunOnDaemons(options);
   if (right.ok()) return *right ? 0 : 3;
   std::fprintf(stderr, "%s: %s\n", kName, std::string(right.status().message()).c_str());
   return 2;
@@ -54,9 +56,10 @@ int Run(const Options& options) {
 int main(int argc, char** argv) {
   const spccl::bench::Tool tool = {
       .name = spccl::bench::kName,
-      .summary = "Measures spccl's collectives between processes of this machine.",
-      .algorithms = {"auto", "local", "ring"},
-      .codecs = {"auto", "dense", "pici", "pici-column", "coo"},
+      .summary = "Measures spccl's collectives between processes of one node or of several.",
+      .algorithms = {"auto", "local", "ring", "two-level-ring", "recursive-doubling",
+                     "halving-doubling", "split", "direct", "tree"},
+      .codecs = {"auto", "dense", "pici", "pici-column", "coo", "gap"},
       .buffers = {"alloc", "malloc", "register"},
       .uses_daemon = true};
   return spccl::bench::RunTool(tool, argc, argv, spccl::bench::Run);

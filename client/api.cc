@@ -335,6 +335,19 @@ spcclResult_t spcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                          comm, stream);
 }
 
+spcclResult_t spcclScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                           spcclDataType_t datatype, int root, spcclComm_t comm,
+                           spcclStream_t stream) {
+  return EnterCollective(__func__,
+                         {.op = OpCode::kScatter,
+                          .send = sendbuff,
+                          .recv = recvbuff,
+                          .count = recvcount,
+                          .dtype = CodeOf(datatype),
+                          .root = root},
+                         comm, stream);
+}
+
 spcclResult_t spcclGroupStart(void) {
   return Enter(__func__, [&] {
     Group::OfThread().Start(Process::Get());

@@ -17,6 +17,11 @@ int32_t AsGiven(uint32_t code) {
   return static_cast<int32_t>(code);
 }
 
+// Only the root's send buffer is read.
+bool HasRoot(OpCode op) {
+  return op == OpCode::kBroadcast || op == OpCode::kScatter;
+}
+
 absl::Status CheckCodes(const CollectiveCall& call, int ranks) {
   if (call.dtype >= spcclNumTypes) {
     return absl::InvalidArgumentError(absl::StrCat("datatype is ", AsGiven(call.dtype),
@@ -27,7 +32,7 @@ absl::Status CheckCodes(const CollectiveCall& call, int ranks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "op is ", AsGiven(call.redop), ", not one of 0 to ", static_cast<int>(spcclNumOps) - 1));
   }
-  if (call.op == OpCode::kBroadcast && (call.root < 0 || call.root >= ranks)) {
+  if (HasRoot(call.op) && (call.root < 0 || call.root >= ranks)) {
     return absl::InvalidArgumentError(
         absl::StrCat("root is ", call.root, ", the communicator has ", ranks, " ranks"));
   }
@@ -46,6 +51,7 @@ absl::Status CheckOverlap(const CollectiveCall& call, const Footprint& bytes, in
       in_place = send == recv + place * bytes.send_bytes;
       break;
     case OpCode::kReduceScatter:
+    case OpCode::kScatter:
       in_place = recv == send + place * bytes.recv_bytes;
       break;
     case OpCode::kAllReduce:
@@ -69,9 +75,10 @@ absl::StatusOr<Footprint> CheckCall(const CollectiveCall& call, int rank, int ra
                                                    kElementBytes[call.dtype], " bytes, with ",
                                                    ranks, " ranks more than memory can hold"));
   }
-  Footprint bytes{.send_bytes = call.op == OpCode::kReduceScatter ? whole : part,
+  const bool shares = call.op == OpCode::kReduceScatter || call.op == OpCode::kScatter;
+  Footprint bytes{.send_bytes = shares ? whole : part,
                   .recv_bytes = call.op == OpCode::kAllGather ? whole : part};
-  if (call.op == OpCode::kBroadcast && call.root != rank) bytes.send_bytes = 0;
+  if (HasRoot(call.op) && call.root != rank) bytes.send_bytes = 0;
   if (bytes.send_bytes > 0 && call.send == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("sendbuff is NULL with count ", call.count));
   }

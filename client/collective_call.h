@@ -10,7 +10,13 @@
 namespace spccl::client {
 
 // Codes of operations as they travel in a submission.
-enum class OpCode : uint8_t { kAllGather = 0, kReduceScatter = 1, kAllReduce = 2, kBroadcast = 3 };
+enum class OpCode : uint8_t {
+  kAllGather = 0,
+  kReduceScatter = 1,
+  kAllReduce = 2,
+  kBroadcast = 3,
+  kScatter = 4,
+};
 
 // Codes are kept as numbers until they are checked: a C caller can pass anything.
 struct CollectiveCall {
@@ -20,7 +26,7 @@ struct CollectiveCall {
   size_t count;        // elements, as in the signature of the operation
   uint32_t dtype;      // spcclDataType_t
   uint32_t redop = 0;  // spcclRedOp_t; 0 where nothing is reduced
-  int root = 0;        // broadcast only
+  int root = 0;        // broadcast and scatter only
 };
 
 // Bytes of the two buffers that this rank's part touches; 0: the buffer is not looked at.

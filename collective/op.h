@@ -16,8 +16,7 @@ enum class OpKind : uint8_t {
   kBroadcast = 3,
   kScatter = 4,
 };
-// Codes below this may be submitted. Scatter has plans, but no task runs it yet.
-inline constexpr int kOpKindCount = 4;
+inline constexpr int kOpKindCount = 5;
 
 constexpr bool IsValidOpKind(uint32_t code) {
   return code < kOpKindCount;

@@ -1,5 +1,6 @@
 // jobs, comms, buffers.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -80,10 +81,24 @@ void PrintComms(const v1::ListCommsResponse& response, bool ranks, Context* cont
   members.Print(&context->out());
 }
 
+void PrintNodes(const v1::ListCommsResponse& response, Context* context) {
+  Table table({"#COMM", "NODE", "DAEMON", "ROUTE", "RANKS"});
+  for (const v1::Comm& comm : response.comms()) {
+    for (const v1::CommNode& node : comm.nodes()) {
+      table.Add({absl::StrCat(comm.id()), node.name(),
+                 node.address().empty() ? "this one" : node.address(),
+                 node.route().empty() ? "-" : node.route(), absl::StrJoin(node.ranks(), ",")});
+    }
+  }
+  context->out() << "\n";
+  table.Print(&context->out());
+}
+
 void AddComms(Tree* tree) {
   struct Options {
     std::string job;
     bool ranks = false;
+    bool nodes = false;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* comms =
@@ -94,10 +109,12 @@ void AddComms(Tree* tree) {
                   return List(context, &v1::Control::Stub::ListComms, request,
                               [&](const v1::ListCommsResponse& response) {
                                 PrintComms(response, options->ranks, &context);
+                                if (options->nodes) PrintNodes(response, &context);
                               });
                 });
   comms->add_option("--job", options->job, "Of this job only.")->type_name("JOB");
   comms->add_flag("--ranks", options->ranks, "Each rank's process and phase, too.");
+  comms->add_flag("--nodes", options->nodes, "The nodes, and how frames reach them, too.");
 }
 
 void AddBuffers(Tree* tree) {

@@ -227,7 +227,7 @@ void AddAlgo(Tree* tree) {
               {"auto", "local", "ring", "two-level-ring", "recursive-doubling", "halving-doubling",
                "split", "direct", "tree"});
   tree->Limit(set->add_option("--codec", options->codec, "Format of sparse sends, too."),
-              {"auto", "dense", "pici", "pici-column", "coo"});
+              {"auto", "dense", "pici", "pici-column", "coo", "gap"});
   AddScopeOptions(set, &options->scope);
   AddReset(tree, parent, "Forget the scope's own algorithm and codec.",
            v1::SETTINGS_PART_ALGORITHM);

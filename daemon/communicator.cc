@@ -27,6 +27,12 @@ std::string WishText(const char* variable, uint32_t rank, const std::optional<T>
                       " and ", Text(policy::NameOf(*others)), " on a rank that joined before it");
 }
 
+// "pid 123", "pid 123 on node-b"
+std::string ProcessOf(const Communicator::Member& member) {
+  return member.local() ? absl::StrCat("pid ", member.pid)
+                        : absl::StrCat("pid ", member.pid, " on ", member.node);
+}
+
 }  // namespace
 
 bool RankPart::Complete(const absl::Status& status) const {
@@ -39,17 +45,19 @@ std::string Describe(const OpDesc& op) {
   std::string text =
       absl::StrCat(Text(NameOf(op.kind)), " count=", op.count, " ", Text(NameOf(op.dtype)));
   if (Reduces(op.kind)) absl::StrAppend(&text, " ", Text(NameOf(op.redop)));
-  if (op.kind == OpKind::kBroadcast) absl::StrAppend(&text, " root=", op.root);
+  if (HasRoot(op.kind)) absl::StrAppend(&text, " root=", op.root);
   return text;
 }
 
 bool Communicator::abandoned() const {
-  return left_count_ == joined_count_ && !running_ && state_ != State::kForming;
+  return left_count_ == local_ranks_.size() && !running_ && !forming();
 }
 
 std::string Communicator::NameOfRank(uint32_t rank) const {
+  const Member& member = seats_[rank].member;
   if (!seats_[rank].joined) return absl::StrCat("rank ", rank);
-  return absl::StrCat("rank ", rank, " (pid ", seats_[rank].member.pid, ")");
+  if (member.local()) return absl::StrCat("rank ", rank, " (pid ", member.pid, ")");
+  return absl::StrCat("rank ", rank, " (pid ", member.pid, " on ", member.node, ")");
 }
 
 std::string Communicator::NamesOf(const std::vector<uint32_t>& ranks) const {
@@ -77,14 +85,18 @@ absl::Status Communicator::Join(uint32_t rank, uint32_t ranks, const Member& mem
                                 int64_t deadline_ns) {
   if (ranks != seats_.size()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("ranks disagree on the size of the communicator: rank ", rank, " (pid ",
-                     member.pid, ") says ", ranks, ", the ranks before it ", seats_.size()));
+        absl::StrCat("ranks disagree on the size of the communicator: rank ", rank, " (",
+                     ProcessOf(member), ") says ", ranks, ", the ranks before it ", seats_.size()));
   }
   SPCCL_CHECK(rank < ranks);
   if (seats_[rank].joined) {
-    return absl::FailedPreconditionError(absl::StrCat("two processes are rank ", rank, ": pid ",
-                                                      seats_[rank].member.pid, " and pid ",
-                                                      member.pid));
+    return absl::FailedPreconditionError(absl::StrCat("two processes are rank ", rank, ": ",
+                                                      ProcessOf(seats_[rank].member), " and ",
+                                                      ProcessOf(member)));
+  }
+  if (state_ != State::kForming) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", rank, " (", ProcessOf(member), ") joins a communicator that is formed already"));
   }
   SPCCL_RETURN_IF_ERROR(CheckWishes(rank, member));
   if (member.wishes.algorithm) wishes_.algorithm = member.wishes.algorithm;
@@ -94,8 +106,40 @@ absl::Status Communicator::Join(uint32_t rank, uint32_t ranks, const Member& mem
   if (forming_deadline_ns_ == 0 || deadline_ns < forming_deadline_ns_) {
     forming_deadline_ns_ = deadline_ns;
   }
-  if (++joined_count_ == seats_.size()) state_ = State::kReady;
+  if (member.local()) {
+    local_ranks_.insert(std::lower_bound(local_ranks_.begin(), local_ranks_.end(), rank), rank);
+  }
+  // Of another daemon's communicator only that one knows when all have joined, even if all are
+  // here.
+  if (++joined_count_ == seats_.size() && root_.empty()) {
+    state_ = local_ranks_.size() == seats_.size() ? State::kReady : State::kConnecting;
+  }
   return absl::OkStatus();
+}
+
+absl::Status Communicator::Meet(const std::vector<Member>& members) {
+  SPCCL_CHECK(members.size() == seats_.size());
+  if (state_ != State::kForming) {
+    return absl::FailedPreconditionError("the communicator is formed already");
+  }
+  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    Seat& seat = seats_[rank];
+    if (seat.joined != members[rank].node.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the root says that rank ", rank, " is ",
+                       seat.joined ? "elsewhere, and it is here" : "here, and it is not"));
+    }
+    if (!seat.joined) seat.member = members[rank];
+    seat.joined = true;
+  }
+  joined_count_ = ranks();
+  state_ = State::kConnecting;
+  return absl::OkStatus();
+}
+
+void Communicator::Open() {
+  SPCCL_CHECK(state_ == State::kConnecting);
+  state_ = State::kReady;
 }
 
 std::vector<Outcome> Communicator::Poison(Operation& operation, uint32_t rank, RankPart part,
@@ -150,12 +194,13 @@ absl::StatusOr<std::vector<Outcome>> Communicator::Submit(uint32_t rank, uint64_
   return outcomes;
 }
 
-absl::Status Communicator::FindMismatch(uint64_t sequence, const std::vector<RankPart>& parts) {
-  for (size_t rank = 1; rank < parts.size(); ++rank) {
-    if (parts[rank].op == parts[0].op) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("ranks disagree on operation ", sequence, ": rank 0 called ",
-                     Describe(parts[0].op), ", rank ", rank, " ", Describe(parts[rank].op)));
+absl::Status Communicator::FindMismatch(uint64_t sequence,
+                                        const std::vector<RankPart>& parts) const {
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].op == parts[0].op) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ranks disagree on operation ", sequence, ": rank ", local_ranks_[0], " called ",
+        Describe(parts[0].op), ", rank ", local_ranks_[i], " ", Describe(parts[i].op)));
   }
   return absl::OkStatus();
 }
@@ -163,7 +208,7 @@ absl::Status Communicator::FindMismatch(uint64_t sequence, const std::vector<Ran
 std::optional<ReadyOperation> Communicator::TakeReady(int64_t now_ns) {
   while (state_ == State::kReady && !running_) {
     const auto head = pending_.find(head_);
-    if (head == pending_.end() || head->second.arrivals < seats_.size()) return std::nullopt;
+    if (head == pending_.end() || head->second.arrivals < local_ranks_.size()) return std::nullopt;
     ReadyOperation ready;
     ready.sequence = head_++;
     head_since_ns_ = now_ns;
@@ -187,11 +232,22 @@ void Communicator::FinishRunning(int64_t now_ns) {
   head_since_ns_ = now_ns;
 }
 
-void Communicator::Leave(uint32_t rank) {
+void Communicator::Leave(uint32_t rank, std::string how) {
   Seat& seat = seats_[rank];
   if (!seat.joined || seat.left) return;
-  seat.left = true;
+  SPCCL_CHECK(seat.member.local());
+  seat.left = anyone_left_ = true;
+  seat.how = std::move(how);
   ++left_count_;
+}
+
+void Communicator::LeaveRemote(uint32_t rank, uint64_t sequence, std::string how) {
+  Seat& seat = seats_[rank];
+  SPCCL_CHECK(!seat.member.local());
+  if (seat.left) return;
+  seat.left = anyone_left_ = true;
+  seat.how = std::move(how);
+  seat.left_at = sequence;
 }
 
 std::vector<uint32_t> Communicator::NotJoined() const {
@@ -205,7 +261,7 @@ std::vector<uint32_t> Communicator::NotJoined() const {
 std::vector<uint32_t> Communicator::MissingAtHead() const {
   const auto head = pending_.find(head_);
   std::vector<uint32_t> missing;
-  for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
+  for (const uint32_t rank : local_ranks_) {
     if (head == pending_.end() || !head->second.arrived[rank]) missing.push_back(rank);
   }
   return missing;
@@ -213,6 +269,16 @@ std::vector<uint32_t> Communicator::MissingAtHead() const {
 
 std::optional<CommFailure> Communicator::CheckForming(int64_t now_ns) const {
   if (forming_deadline_ns_ == 0 || now_ns < forming_deadline_ns_) return std::nullopt;
+  if (state_ == State::kConnecting) {
+    return CommFailure{.status = absl::DeadlineExceededError(
+                           absl::StrCat("connecting the nodes of the communicator: waited for ",
+                                        waiting_for_, " until the deadline"))};
+  }
+  if (!root_.empty()) {
+    return CommFailure{.status = absl::DeadlineExceededError(
+                           absl::StrCat("forming the communicator: the daemon at ", root_,
+                                        " did not answer before the deadline"))};
+  }
   const std::vector<uint32_t> missing = NotJoined();
   return CommFailure{.status = absl::DeadlineExceededError(
                          absl::StrCat("forming the communicator: ", NamesOf(missing), " of ",
@@ -220,22 +286,37 @@ std::optional<CommFailure> Communicator::CheckForming(int64_t now_ns) const {
                      .culprit_rank = static_cast<int>(missing.front())};
 }
 
+bool Communicator::Misses(const Seat& seat, uint32_t rank, uint64_t sequence,
+                          const Operation* operation) const {
+  if (!seat.left) return false;
+  if (!seat.member.local()) return sequence >= seat.left_at;
+  return operation != nullptr && !operation->arrived[rank];
+}
+
 std::optional<CommFailure> Communicator::CheckLeavers() const {
-  if (left_count_ == 0) return std::nullopt;
-  for (const auto& [sequence, operation] : pending_) {
+  if (!anyone_left_) return std::nullopt;
+  const auto look = [this](uint64_t sequence,
+                           const Operation* operation) -> std::optional<CommFailure> {
     for (uint32_t rank = 0; rank < seats_.size(); ++rank) {
-      if (!seats_[rank].left || operation.arrived[rank]) continue;
+      if (!Misses(seats_[rank], rank, sequence, operation)) continue;
       return CommFailure{
-          .status = absl::AbortedError(absl::StrCat(
-              NameOfRank(rank), " has left the communicator before operation ", sequence)),
+          .status = absl::AbortedError(absl::StrCat(NameOfRank(rank), " ", seats_[rank].how,
+                                                    " before operation ", sequence)),
           .culprit_rank = static_cast<int>(rank)};
     }
+    return std::nullopt;
+  };
+  if (running_) {
+    if (auto failure = look(head_ - 1, nullptr)) return failure;
+  }
+  for (const auto& [sequence, operation] : pending_) {
+    if (auto failure = look(sequence, &operation)) return failure;
   }
   return std::nullopt;
 }
 
 std::optional<CommFailure> Communicator::Check(int64_t now_ns, int64_t op_timeout_ns) const {
-  if (state_ == State::kForming) return CheckForming(now_ns);
+  if (forming()) return CheckForming(now_ns);
   if (state_ == State::kFailed) return std::nullopt;
   if (auto failure = CheckLeavers()) return failure;
   const auto seconds = [](int64_t ns) { return absl::StrCat(ns / 1'000'000, " ms"); };
@@ -274,8 +355,11 @@ std::vector<Outcome> Communicator::Fail(const CommFailure& failure) {
 std::string Communicator::PhaseOf(uint32_t rank) const {
   if (state_ == State::kFailed) return "failed";
   if (state_ == State::kForming) {
-    return absl::StrCat("forming: waiting for ", NamesOf(NotJoined()));
+    return root_.empty() ? absl::StrCat("forming: waiting for ", NamesOf(NotJoined()))
+                         : absl::StrCat("forming: waiting for the daemon at ", root_);
   }
+  if (state_ == State::kConnecting) return absl::StrCat("connecting: waiting for ", waiting_for_);
+  if (!seats_[rank].member.local()) return absl::StrCat("on ", seats_[rank].member.node);
   if (running_) return "running";
   if (pending_.empty()) return seats_[rank].left ? "left" : "idle";
   const auto head = pending_.find(head_);

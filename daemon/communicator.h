@@ -1,5 +1,10 @@
 // A communicator's state: who has joined, which operations wait for whom, which one runs next.
 //
+// Of a communicator over several nodes this daemon sees its own ranks' operations only: one is
+// ready when all ranks of this node have submitted it. Of the others it knows where they are and
+// when they leave. The root's daemon, which takes all ranks in, knows them from their joining, the
+// others from Meet().
+//
 // No I/O and no clock of its own: the core thread tells it the time and does what it returns. So
 // every deadline is tested with made-up times.
 #pragma once
@@ -43,7 +48,7 @@ struct RankPart {
 // An operation that all ranks have submitted.
 struct ReadyOperation {
   uint64_t sequence = 0;
-  std::vector<RankPart> parts;  // by rank
+  std::vector<RankPart> parts;  // of the local ranks, ascending: see Communicator::local_ranks()
   absl::Status mismatch;        // ranks called different operations: complete all with this
 };
 
@@ -57,22 +62,27 @@ struct Outcome {
 struct CommFailure {
   absl::Status status;
   int culprit_rank = -1;
+  std::string origin = {};  // the name of the node that knew it first; empty: this one
 };
 
 class Communicator {
  public:
-  enum class State : uint8_t { kForming, kReady, kFailed };
+  // kConnecting: all ranks are known, and they are on several nodes, which connect.
+  enum class State : uint8_t { kForming, kConnecting, kReady, kFailed };
 
   struct Member {
-    uint64_t session_id = 0;
+    uint64_t session_id = 0;  // 0: a rank of another node
     uint32_t handle = 0;
     pid_t pid = 0;
     uint64_t request_id = 0;  // of its CommInit
     policy::Overrides wishes = {};
+    std::string node = {};  // the name of its node; empty: this one
+    bool local() const { return session_id != 0; }
   };
 
-  Communicator(uint64_t id, std::string job_id, uid_t uid, uint32_t ranks)
-      : id_(id), job_id_(std::move(job_id)), uid_(uid), seats_(ranks) {}
+  // `root`: the daemon where all ranks join, for people; empty if it is this one.
+  Communicator(uint64_t id, std::string job_id, uid_t uid, uint32_t ranks, std::string root = "")
+      : id_(id), job_id_(std::move(job_id)), uid_(uid), root_(std::move(root)), seats_(ranks) {}
 
   uint64_t id() const { return id_; }
   const std::string& job_id() const { return job_id_; }
@@ -84,14 +94,25 @@ class Communicator {
   const Member& member(uint32_t rank) const { return seats_[rank].member; }
   bool joined(uint32_t rank) const { return seats_[rank].joined; }
   bool left(uint32_t rank) const { return seats_[rank].left; }
+  // Ascending; complete once the communicator is ready.
+  const std::vector<uint32_t>& local_ranks() const { return local_ranks_; }
+  bool forming() const { return state_ == State::kForming || state_ == State::kConnecting; }
   // Nobody uses it any more and nothing runs: it may be forgotten.
   bool abandoned() const;
-  // "rank 2 (pid 123)"
+  // "rank 2 (pid 123)", "rank 2 (pid 123 on node-b)"
   std::string NameOfRank(uint32_t rank) const;
 
-  // Takes a rank in; the last one makes the communicator ready. An error fails the whole forming
-  // (the caller fails the communicator): the number is taken, or `ranks` or wishes differ.
+  // Takes a rank in; the last one makes the communicator ready, or connecting if some are remote.
+  // An error fails the whole forming (the caller fails the communicator): the number is taken, or
+  // `ranks` or wishes differ.
   absl::Status Join(uint32_t rank, uint32_t ranks, const Member& member, int64_t deadline_ns);
+  // The root's word on who the ranks are, by rank; those of this node are as they joined.
+  // Connecting from then on. An error if it contradicts what is known.
+  absl::Status Meet(const std::vector<Member>& members);
+  // For people, while connecting: "node-b to connect".
+  void SetWaitingFor(std::string what) { waiting_for_ = std::move(what); }
+  // All nodes are connected: it is ready.
+  void Open();
 
   // A rank's part arrives. `error`: the part cannot run; it and the other ranks' parts complete
   // with errors. Returns what is to be completed at once. An error status means that no correct
@@ -105,9 +126,15 @@ class Communicator {
   void FinishRunning(int64_t now_ns);
   bool running() const { return running_; }
 
-  // A rank destroys its communicator or is gone. It submits nothing more; what it has submitted
-  // still counts.
-  void Leave(uint32_t rank);
+  // A rank destroys its communicator or is gone: `how`, for those that miss it. It submits nothing
+  // more; what it has submitted still counts.
+  void Leave(uint32_t rank, std::string how = "has left the communicator");
+  // The same of a rank of another node, which has submitted all operations below `sequence`.
+  void LeaveRemote(uint32_t rank, uint64_t sequence, std::string how);
+  // Whether a local rank has submitted what has not been started.
+  bool Waits(uint32_t rank) const { return NextOf(rank) > head_; }
+  // The first operation that a local rank has not submitted.
+  uint64_t NextOf(uint32_t rank) const { return seats_[rank].window.base(); }
 
   // Whether it must fail now: a deadline has passed, or an operation waits for a rank that has
   // left.
@@ -117,6 +144,9 @@ class Communicator {
   // Does nothing if it has failed before.
   std::vector<Outcome> Fail(const CommFailure& failure);
 
+  // Of the next operation to start.
+  uint64_t next_sequence() const { return head_; }
+
   // For people: "waiting for rank 2 (pid 123)" and the like.
   std::string PhaseOf(uint32_t rank) const;
   uint32_t queued_ops() const { return static_cast<uint32_t>(pending_.size()); }
@@ -125,6 +155,8 @@ class Communicator {
   struct Seat {
     bool joined = false;
     bool left = false;
+    uint64_t left_at = 0;  // remote: the first operation that it does not take part in
+    std::string how;       // it left
     Member member;
     SequenceWindow window;
   };
@@ -139,8 +171,10 @@ class Communicator {
   absl::Status CheckWishes(uint32_t rank, const Member& member) const;
   std::vector<Outcome> Poison(Operation& operation, uint32_t rank, RankPart part,
                               const absl::Status& error);
-  static absl::Status FindMismatch(uint64_t sequence, const std::vector<RankPart>& parts);
-  // The ranks that the head operation waits for.
+  absl::Status FindMismatch(uint64_t sequence, const std::vector<RankPart>& parts) const;
+  // Whether a rank that has left is missing in the operation; `operation` empty: it runs already.
+  bool Misses(const Seat& seat, uint32_t rank, uint64_t sequence, const Operation* operation) const;
+  // The local ranks that the head operation waits for.
   std::vector<uint32_t> MissingAtHead() const;
   std::vector<uint32_t> NotJoined() const;
   // "rank 2 (pid 123), rank 3 (pid 124)"; cut after a few.
@@ -151,11 +185,16 @@ class Communicator {
   const uint64_t id_;
   const std::string job_id_;
   const uid_t uid_;
+  const std::string root_;
   State state_ = State::kForming;
   absl::Status error_;
   policy::Overrides wishes_;
   std::vector<Seat> seats_;  // by rank
-  uint32_t joined_count_ = 0, left_count_ = 0;
+  std::vector<uint32_t> local_ranks_;
+  uint32_t joined_count_ = 0;
+  uint32_t left_count_ = 0;   // of the local ranks
+  bool anyone_left_ = false;  // local or remote
+  std::string waiting_for_;
   int64_t forming_deadline_ns_ = 0;        // the earliest of the members' deadlines; 0: none
   std::map<uint64_t, Operation> pending_;  // by sequence; all are >= head_
   uint64_t head_ = 0;                      // the next operation to run

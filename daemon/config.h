@@ -39,8 +39,9 @@ struct Config {
   uint64_t max_buffer_bytes_per_client = uint64_t{1} << 40;
 
   // The connections to the daemons of other nodes; HOST:PORT.
-  std::string peers_listen = "127.0.0.1:0";  // without TLS and MUNGE a loopback address
-  std::string peers_advertise;               // what others dial; empty: as peers_listen
+  // Empty: none. Without TLS and MUNGE a loopback address.
+  std::string peers_listen;
+  std::string peers_advertise;  // what others dial; empty: as peers_listen
   std::string peers_tls_ca, peers_tls_cert, peers_tls_key;  // PEM files; all or none
   bool peers_munge = false;
   int64_t peers_heartbeat_ns = 500'000'000;

@@ -207,11 +207,11 @@ Field ByteCount(std::string_view name, std::string_view help, uint64_t Config::*
 void AddPeerFields(std::vector<Field>* fields) {
   fields->push_back(Make(
       "peers.listen",
-      "Where the daemons of other nodes connect; port 0: any; without TLS and MUNGE a loopback "
-      "address.",
-      "HOST:PORT, with an IPv6 address in brackets", {TomlType::kString},
+      "Where the daemons of other nodes connect; empty: nowhere, and there are no communicators "
+      "between nodes; port 0: any; without TLS and MUNGE a loopback address.",
+      "HOST:PORT, with an IPv6 address in brackets, or an empty string", {TomlType::kString},
       [](std::string_view text, Config* config) {
-        if (!peers::ParseAddress(text).ok()) return false;
+        if (!text.empty() && !peers::ParseAddress(text).ok()) return false;
         config->peers_listen = std::string(text);
         return true;
       },

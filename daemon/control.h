@@ -36,8 +36,16 @@ struct Counters {
 struct RankInfo {
   uint32_t rank;
   uint64_t session_id;
-  pid_t pid;
+  pid_t pid;          // on its node
   std::string phase;  // "idle", "queued", "waiting for rank 2", "running", "failed"
+};
+
+// A node of a communicator over several.
+struct CommNodeInfo {
+  std::string name;
+  std::string address;  // of its daemon; empty: this node
+  std::string route;    // how frames reach it: "tcp/eth0"
+  std::vector<uint32_t> ranks;
 };
 
 struct CommInfo {
@@ -45,13 +53,14 @@ struct CommInfo {
   std::string job_id;
   uid_t uid;
   uint32_t ranks;
-  std::string state;              // "forming", "ready", "failed"
+  std::string state;              // "forming", "connecting", "ready", "failed"
   std::string error;              // why it failed
   policy::Settings settings;      // as resolved now
-  std::string running_algorithm;  // of the last operation: "local" or "ring"
+  std::string running_algorithm;  // of the last operation: "local", "ring", ...
   uint32_t queued_ops = 0;
   Counters counters;
   std::vector<RankInfo> members;
+  std::vector<CommNodeInfo> nodes;  // empty: all ranks are on this node
 };
 
 struct BufferInfo {

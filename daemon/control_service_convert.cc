@@ -29,6 +29,7 @@ static_assert(v1::CODEC_DENSE == static_cast<int>(policy::Codec::kDense) + 1);
 static_assert(v1::CODEC_PICI == static_cast<int>(policy::Codec::kPici) + 1);
 static_assert(v1::CODEC_PICI_COLUMN == static_cast<int>(policy::Codec::kPiciColumn) + 1);
 static_assert(v1::CODEC_COO == static_cast<int>(policy::Codec::kCoo) + 1);
+static_assert(v1::CODEC_GAP == static_cast<int>(policy::Codec::kGap) + 1);
 
 void Name(std::string_view key, uint64_t value, v1::NamedCount* to) {
   to->set_key(std::string(key));
@@ -185,6 +186,13 @@ v1::Comm ToProto(const CommInfo& comm) {
     rank->set_session_id(member.session_id);
     rank->set_pid(member.pid);
     rank->set_phase(member.phase);
+  }
+  for (const CommNodeInfo& node : comm.nodes) {
+    v1::CommNode* said = out.add_nodes();
+    said->set_name(node.name);
+    said->set_address(node.address);
+    said->set_route(node.route);
+    said->mutable_ranks()->Add(node.ranks.begin(), node.ranks.end());
   }
   return out;
 }

@@ -52,11 +52,12 @@ class BlockSignals {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Core>> Core::Create(CoreOptions options, CoreHooks hooks) {
+absl::StatusOr<std::unique_ptr<Core>> Core::Create(CoreOptions options, CoreHooks hooks,
+                                                   Nodes* nodes) {
   const BlockSignals block;
   SPCCL_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Create());
   SPCCL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                         Engine::Create(options, std::move(hooks), loop.get()));
+                         Engine::Create(options, std::move(hooks), loop.get(), nodes));
   auto core =
       std::unique_ptr<Core>(new Core(std::move(options), std::move(loop), std::move(engine)));
   core->thread_ = std::thread([raw = core.get()] { raw->Run(); });

@@ -20,8 +20,10 @@ namespace spccl::daemon {
 
 class Core final : public Control {
  public:
-  // Listens on runtime_dir/session.sock and serves from its own thread on.
-  static absl::StatusOr<std::unique_ptr<Core>> Create(CoreOptions options, CoreHooks hooks);
+  // Listens on runtime_dir/session.sock and serves from its own thread on. `nodes`: the daemons of
+  // other nodes, borrowed; nullptr: none.
+  static absl::StatusOr<std::unique_ptr<Core>> Create(CoreOptions options, CoreHooks hooks,
+                                                      Nodes* nodes = nullptr);
   // Stops at once: cancels what runs and waits only for slices that are in the middle.
   ~Core() override;
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "collective/policy/tuning.h"
+
 namespace spccl::daemon {
 
 // What clients may hold. Over a limit: a refusal that names it.
@@ -24,6 +26,7 @@ struct CoreOptions {
   int64_t init_timeout_ns = 60'000'000'000;   // for all ranks of a communicator to join
   int64_t hello_timeout_ns = 10'000'000'000;  // for a new connection's first request
   int64_t stop_timeout_ns = 10'000'000'000;   // for running operations to end when stopping
+  policy::Costs costs;                // of this machine, for communicators over several nodes
   uint64_t inline_bytes = 64 * 1024;  // all ranks' inputs together: below, the core thread runs it
   Limits limits;
 };

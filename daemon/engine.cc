@@ -24,13 +24,15 @@ constexpr size_t kScratchAlign = 64;
 
 }  // namespace
 
-Engine::Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, uint64_t boot_id)
+Engine::Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, Nodes* nodes,
+               uint64_t boot_id)
     : options_(std::move(options)),
       hooks_(std::move(hooks)),
       loop_(loop),
+      nodes_(nodes),
       boot_id_(boot_id),
       began_ns_(MonotonicNanos()),
-      unique_ids_(boot_id),
+      unique_ids_(boot_id, nodes == nullptr ? "" : nodes->self().address),
       scratch_memory_(new std::byte[runtime::kScratchBytes + kScratchAlign]) {
   void* aligned = scratch_memory_.get();
   size_t space = runtime::kScratchBytes + kScratchAlign;
@@ -39,22 +41,26 @@ Engine::Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, uint64_t b
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, CoreHooks hooks,
-                                                       EventLoop* loop) {
+                                                       EventLoop* loop, Nodes* nodes) {
   uint64_t boot_id;
-  if (::getrandom(&boot_id, sizeof boot_id, 0) != sizeof boot_id) {
+  if (nodes != nullptr) {
+    boot_id = nodes->self().boot_id;
+  } else if (::getrandom(&boot_id, sizeof boot_id, 0) != sizeof boot_id) {
     return ErrnoStatus(errno, "getrandom");
   }
-  auto engine =
-      std::unique_ptr<Engine>(new Engine(std::move(options), std::move(hooks), loop, boot_id));
+  auto engine = std::unique_ptr<Engine>(
+      new Engine(std::move(options), std::move(hooks), loop, nodes, boot_id));
   SPCCL_ASSIGN_OR_RETURN(engine->scheduler_,
                          Scheduler::Create(engine->options_.channels, engine->options_.pin));
   SPCCL_RETURN_IF_ERROR(engine->Listen());
+  engine->ListenToNodes();
   return engine;
 }
 
 Engine::~Engine() {
   SPCCL_CHECK(quiet());
   CloseAll();
+  if (nodes_ != nullptr) nodes_->Stop();
 }
 
 void Engine::CloseAll() {

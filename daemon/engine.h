@@ -19,19 +19,30 @@
 #include "daemon/core_options.h"
 #include "daemon/event_log.h"
 #include "daemon/event_loop.h"
+#include "daemon/nodes.h"
 #include "daemon/registry.h"
 #include "daemon/scheduler.h"
 #include "daemon/submission_check.h"
 #include "proto/shm/session.h"
 #include "proto/shm/socket.h"
 
+namespace spccl::v1 {
+class Form;
+class Join;
+class Leave;
+class TuningCommit;
+class TuningPrepare;
+class TuningPrepared;
+}  // namespace spccl::v1
+
 namespace spccl::daemon {
 
 class Engine {
  public:
-  // Borrows the loop. Listens on runtime_dir/session.sock.
+  // Borrows the loop, and the other nodes' daemons (nullptr: this one takes no part in
+  // communicators between nodes). Listens on runtime_dir/session.sock.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(CoreOptions options, CoreHooks hooks,
-                                                        EventLoop* loop);
+                                                        EventLoop* loop, Nodes* nodes = nullptr);
   // Nothing may run any more: quiet() is true.
   ~Engine();
 
@@ -58,7 +69,7 @@ class Engine {
   int64_t CoreHeartbeatNanos() const { return loop_->heartbeat_ns(); }
 
  private:
-  Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, uint64_t boot_id);
+  Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, Nodes* nodes, uint64_t boot_id);
 
   // engine.cc: sessions come and go.
   absl::Status Listen();
@@ -94,14 +105,65 @@ class Engine {
 
   // engine_comms.cc: communicators form, end and fail.
   absl::Status JoinComm(Session& session, const shm::Request& request);
-  absl::StatusOr<CommEntry*> FindOrMakeComm(Session& session, const UniqueIdBytes& unique_id,
+  // Who asks for a communicator: a session's process, or one of another node.
+  struct Asker {
+    std::string job_id;
+    uid_t uid;
+  };
+  absl::StatusOr<CommEntry*> FindOrMakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                             uint32_t ranks);
+  absl::StatusOr<CommEntry*> MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
+                                      uint32_t ranks, std::string root);
   void AnnounceReady(CommEntry& entry);
   absl::Status DestroyComm(Session& session, uint32_t handle, bool abort);
   void LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why);
-  void FailComm(uint64_t comm_id, const CommFailure& failure);
+  // `teller`: the node that it was heard from; all others of the communicator are told.
+  void FailComm(uint64_t comm_id, const CommFailure& failure, NodeId teller = 0);
   void TellMembers(CommEntry& entry, bool was_forming);
   void EraseIfAbandoned(uint64_t comm_id);
+
+  // engine_nodes.cc: communicators over several nodes.
+  void ListenToNodes();
+  void OnNodeUp(NodeId node, const NodeInfo& info);
+  void OnNodeDown(NodeId node, const absl::Status& status);
+  void OnNodeMessage(NodeId node, const v1::PeerMessage& message);
+  absl::Status OnJoin(NodeId node, const v1::Join& join);
+  absl::Status OnForm(NodeId node, const v1::Form& form);
+  void OnReady(NodeId node, CommEntry& entry);
+  void OnLeave(NodeId node, CommEntry& entry, const v1::Leave& leave);
+  // A rank of this node joins at another node's daemon.
+  absl::StatusOr<CommEntry*> FindOrMakeRemoteComm(const Asker& asker,
+                                                  const UniqueIdBytes& unique_id, uint32_t ranks,
+                                                  const UniqueIdParts& parts);
+  void SendJoin(const CommEntry& entry, const Session& session, const shm::Request& request);
+  NodeGroup& GroupOf(CommEntry& entry, const CommKey& key);
+  void Hold(NodeGroup& group, NodeId node);
+  void BeginForm(CommEntry& entry);
+  void BeginConnect(CommEntry& entry);
+  void ContinueConnect(CommEntry& entry);
+  absl::Status OpenChannel(NodeGroup& group);
+  void CheckAllReady(CommEntry& entry);
+  void OpenComm(CommEntry& entry);
+  void TellNodes(const CommEntry& entry, const v1::PeerMessage& message, NodeId except = 0);
+  void TellFailure(const CommEntry& entry, const CommFailure& failure, NodeId except);
+  void TellLeave(const CommEntry& entry, uint32_t rank, const std::string& how);
+  absl::StatusOr<std::unique_ptr<runtime::Task>> MakeGroupTask(
+      CommEntry& entry, const std::shared_ptr<RunningOp>& running,
+      std::span<const runtime::RankBuffers> ranks, const policy::Settings& settings);
+  void EndGroup(CommEntry& entry);
+
+  // engine_tuning.cc: all nodes plan alike.
+  static void NoteDensity(NodeGroup& group, OpKind kind, const runtime::OpStats& stats);
+  static bool LeadsTuning(const NodeGroup& group);
+  // Before an operation starts: begins a change if one is due.
+  void ReviewTuning(CommEntry& entry);
+  // Whether no operation may start, because a change is being agreed on.
+  static bool HoldsForTuning(const CommEntry& entry);
+  static const policy::Tuning& TuningOf(CommEntry& entry, uint64_t sequence);
+  absl::Status OnTuningPrepare(NodeId node, CommEntry& entry, const v1::TuningPrepare& prepare);
+  void OnTuningPrepared(NodeId node, CommEntry& entry, const v1::TuningPrepared& prepared);
+  void OnTuningCommit(NodeId node, CommEntry& entry, const v1::TuningCommit& commit);
+  void CommitTuning(CommEntry& entry, uint64_t from_sequence);
 
   // engine_ops.cc: operations.
   void DrainSubmissions(uint64_t session_id);
@@ -112,11 +174,14 @@ class Engine {
   RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op);
   void Pump(uint64_t comm_id);
   void Start(CommEntry& entry, ReadyOperation ready);
+  absl::StatusOr<std::unique_ptr<runtime::Task>> MakeTask(
+      CommEntry& entry, const std::shared_ptr<RunningOp>& running,
+      std::span<const runtime::RankBuffers> ranks);
   void RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running);
   void Complete(std::vector<Outcome> outcomes);
   // Any thread: writes the completions, then hands the bookkeeping to the core thread.
   void OnTaskDone(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
-  void Finish(const std::shared_ptr<RunningOp>& running, bool ok, const runtime::OpStats& stats);
+  void Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
   void Cancel(CommEntry& entry, const CommFailure& failure);
   // Applies `add` to the counters of the communicator, of its job and of the whole.
   template <typename Add>
@@ -129,6 +194,7 @@ class Engine {
   const CoreOptions options_;
   const CoreHooks hooks_;
   EventLoop* const loop_;
+  Nodes* const nodes_;  // nullptr: none
   const uint64_t boot_id_;
   const int64_t began_ns_;
 

@@ -6,52 +6,32 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "daemon/engine.h"
+#include "daemon/join_check.h"
 #include "proto/shm/result.h"
 
 namespace spccl::daemon {
 namespace {
 
-absl::StatusOr<policy::Overrides> WishesOf(const shm::Request& request) {
-  policy::Overrides wishes;
-  const std::string_view algorithm = shm::TextOf(request.comm_init.algorithm);
-  const std::string_view codec = shm::TextOf(request.comm_init.codec);
-  if (!algorithm.empty()) {
-    wishes.algorithm = policy::AlgorithmFromName(algorithm);
-    if (!wishes.algorithm) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("unknown algorithm: ", std::string(algorithm)));
-    }
-  }
-  if (!codec.empty()) {
-    wishes.codec = policy::CodecFromName(codec);
-    if (!wishes.codec) {
-      return absl::InvalidArgumentError(absl::StrCat("unknown codec: ", std::string(codec)));
-    }
-  }
-  return wishes;
-}
-
-absl::Status CheckSize(uint32_t rank, uint32_t ranks, uint64_t most) {
-  if (ranks == 0 || ranks > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a communicator of ", ranks, " ranks: 1 to ", most, " are possible"));
-  }
-  if (rank >= ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of ", ranks));
-  }
-  return absl::OkStatus();
-}
+// A root's daemon, which knows who is missing, gets this much longer to say so than its deadline.
+constexpr int64_t kRootGraceNs = 2'000'000'000;
 
 }  // namespace
 
-absl::StatusOr<CommEntry*> Engine::FindOrMakeComm(Session& session, const UniqueIdBytes& unique_id,
-                                                  uint32_t ranks) {
-  SPCCL_ASSIGN_OR_RETURN(const uint64_t known, unique_ids_.Find(unique_id, session.peer.uid));
+absl::StatusOr<CommEntry*> Engine::FindOrMakeComm(const Asker& asker,
+                                                  const UniqueIdBytes& unique_id, uint32_t ranks) {
+  SPCCL_ASSIGN_OR_RETURN(const uint64_t known, unique_ids_.Find(unique_id, asker.uid));
   if (known != 0) {
     CommEntry* const entry = registry_.FindComm(known);
     SPCCL_CHECK(entry != nullptr);
     return entry;
   }
+  SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry, MakeComm(asker, unique_id, ranks, ""));
+  unique_ids_.SetForming(unique_id, entry->comm.id());
+  return entry;
+}
+
+absl::StatusOr<CommEntry*> Engine::MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
+                                            uint32_t ranks, std::string root) {
   if (draining_) {
     return absl::UnavailableError("spccld is draining: it takes no new communicators");
   }
@@ -61,29 +41,37 @@ absl::StatusOr<CommEntry*> Engine::FindOrMakeComm(Session& session, const Unique
                                                      "(max_communicators)"));
   }
   const uint64_t id = registry_.next_comm_id++;
-  auto entry =
-      std::make_unique<CommEntry>(Communicator(id, session.peer.job_id, session.peer.uid, ranks));
+  auto entry = std::make_unique<CommEntry>(
+      Communicator(id, asker.job_id, asker.uid, ranks, std::move(root)));
   entry->unique_id = unique_id;
-  unique_ids_.SetForming(unique_id, id);
-  ++registry_.jobs[session.peer.job_id].communicators;
+  Job& job = registry_.jobs[asker.job_id];
+  job.uid = asker.uid;
+  ++job.communicators;
   return registry_.comms.emplace(id, std::move(entry)).first->second.get();
 }
 
 absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
   const auto& wanted = request.comm_init;
   SPCCL_RETURN_IF_ERROR(
-      CheckSize(wanted.rank, wanted.ranks, options_.limits.ranks_per_communicator));
+      CheckRank(wanted.rank, wanted.ranks, options_.limits.ranks_per_communicator));
   Communicator::Member member;
   member.session_id = session.id;
   member.pid = session.peer.pid;
   member.request_id = request.request_id;
-  SPCCL_ASSIGN_OR_RETURN(member.wishes, WishesOf(request));
+  SPCCL_ASSIGN_OR_RETURN(member.wishes,
+                         WishesOf(shm::TextOf(wanted.algorithm), shm::TextOf(wanted.codec)));
   UniqueIdBytes unique_id;
   std::memcpy(unique_id.data(), wanted.unique_id, unique_id.size());
-  SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry, FindOrMakeComm(session, unique_id, wanted.ranks));
+  SPCCL_ASSIGN_OR_RETURN(const UniqueIdParts parts, ParseUniqueId(unique_id));
+  const bool is_root = parts.boot_id == boot_id_ || parts.address.empty();
+  const Asker asker{.job_id = session.peer.job_id, .uid = session.peer.uid};
+  SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry,
+                         is_root ? FindOrMakeComm(asker, unique_id, wanted.ranks)
+                                 : FindOrMakeRemoteComm(asker, unique_id, wanted.ranks, parts));
   const uint64_t comm_id = entry->comm.id();
-  const int64_t wait_ns =
+  int64_t wait_ns =
       wanted.deadline_ms == 0 ? options_.init_timeout_ns : int64_t{wanted.deadline_ms} * 1'000'000;
+  if (!is_root) wait_ns += kRootGraceNs;
   member.handle = session.next_handle++;
   const absl::Status joined =
       entry->comm.Join(wanted.rank, wanted.ranks, member, MonotonicNanos() + wait_ns);
@@ -92,7 +80,13 @@ absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
     return joined;
   }
   session.memberships.emplace(member.handle, Membership{.comm_id = comm_id, .rank = wanted.rank});
-  if (entry->comm.state() == Communicator::State::kReady) AnnounceReady(*entry);
+  if (!is_root) {
+    SendJoin(*entry, session, request);
+  } else if (entry->comm.state() == Communicator::State::kReady) {
+    AnnounceReady(*entry);
+  } else if (entry->comm.state() == Communicator::State::kConnecting) {
+    BeginForm(*entry);
+  }
   return absl::OkStatus();
 }
 
@@ -100,13 +94,18 @@ void Engine::AnnounceReady(CommEntry& entry) {
   const Communicator& comm = entry.comm;
   unique_ids_.UseUp(entry.unique_id, absl::FailedPreconditionError(
                                          "the unique id has formed a communicator already"));
-  for (uint32_t rank = 0; rank < comm.ranks(); ++rank) {
+  std::vector<std::string> names;
+  for (uint32_t rank = 0; rank < comm.ranks(); ++rank) names.push_back(comm.NameOfRank(rank));
+  entry.rank_names = std::make_shared<const std::vector<std::string>>(std::move(names));
+  for (const uint32_t rank : comm.local_ranks()) {
     const Communicator::Member& member = comm.member(rank);
     Session* const session = registry_.FindSession(member.session_id);
     if (session != nullptr) Reply(*session, member.request_id, absl::OkStatus(), member.handle);
   }
-  Record("comm-ready", comm.job_id(), comm.id(), comm.uid(),
-         absl::StrCat("communicator ", comm.id(), " of ", comm.ranks(), " ranks"));
+  Record(
+      "comm-ready", comm.job_id(), comm.id(), comm.uid(),
+      absl::StrCat("communicator ", comm.id(), " of ", comm.ranks(), " ranks",
+                   entry.group ? absl::StrCat(" on ", entry.group->nodes.size(), " nodes") : ""));
 }
 
 absl::Status Engine::DestroyComm(Session& session, uint32_t handle, bool abort) {
@@ -128,6 +127,7 @@ absl::Status Engine::DestroyComm(Session& session, uint32_t handle, bool abort) 
   }
   session.memberships.erase(handle);
   entry->comm.Leave(membership.rank);
+  TellLeave(*entry, membership.rank, "has left the communicator");
   Pump(membership.comm_id);  // others may be waiting for an operation that never comes now
   EraseIfAbandoned(membership.comm_id);
   return absl::OkStatus();
@@ -136,6 +136,16 @@ absl::Status Engine::DestroyComm(Session& session, uint32_t handle, bool abort) 
 void Engine::LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why) {
   CommEntry* entry = registry_.FindComm(comm_id);
   if (entry == nullptr) return;
+  // Between nodes its part of the last operation may be over while others still run theirs.
+  // acquire: who has seen its completion may end, and we hear of it before Finish().
+  const bool runs = entry->running && !entry->running->ended.load(std::memory_order_acquire);
+  if (entry->across() && entry->comm.state() == Communicator::State::kReady && !runs &&
+      !entry->comm.Waits(rank)) {
+    entry->comm.Leave(rank, why);
+    TellLeave(*entry, rank, why);
+    Pump(comm_id);
+    return EraseIfAbandoned(comm_id);
+  }
   entry->comm.Leave(rank);
   // The last one out, with nothing running, needs no failure.
   if (!entry->comm.abandoned()) {
@@ -146,10 +156,10 @@ void Engine::LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why) 
   EraseIfAbandoned(comm_id);
 }
 
-void Engine::FailComm(uint64_t comm_id, const CommFailure& failure) {
+void Engine::FailComm(uint64_t comm_id, const CommFailure& failure, NodeId teller) {
   CommEntry* const entry = registry_.FindComm(comm_id);
   if (entry == nullptr || entry->comm.state() == Communicator::State::kFailed) return;
-  const bool was_forming = entry->comm.state() == Communicator::State::kForming;
+  const bool was_forming = entry->comm.forming();
   Communicator& comm = entry->comm;
   Log(LogLevel::kWarning, "comm", "communicator failed",
       {{"comm", absl::StrCat(comm_id)},
@@ -159,6 +169,7 @@ void Engine::FailComm(uint64_t comm_id, const CommFailure& failure) {
   ForEachCounters(*entry, [lost](Counters& counters) { counters.failed_ops += lost; });
   Complete(comm.Fail(failure));
   TellMembers(*entry, was_forming);
+  TellFailure(*entry, failure, teller);
   Record("comm-failed", comm.job_id(), comm_id, comm.uid(), std::string(failure.status.message()));
   if (was_forming) {
     unique_ids_.UseUp(entry->unique_id, failure.status);
@@ -171,8 +182,8 @@ void Engine::FailComm(uint64_t comm_id, const CommFailure& failure) {
 void Engine::TellMembers(CommEntry& entry, bool was_forming) {
   Communicator& comm = entry.comm;
   for (uint32_t rank = 0; rank < comm.ranks(); ++rank) {
-    if (!comm.joined(rank) || comm.left(rank)) continue;
     const Communicator::Member& member = comm.member(rank);
+    if (!comm.joined(rank) || comm.left(rank) || !member.local()) continue;
     Session* const session = registry_.FindSession(member.session_id);
     if (was_forming) comm.Leave(rank);
     if (session == nullptr) continue;
@@ -198,6 +209,7 @@ void Engine::EraseIfAbandoned(uint64_t comm_id) {
   const std::string job_id = entry->comm.job_id();
   Record("comm-gone", job_id, comm_id, entry->comm.uid(),
          absl::StrCat("communicator ", comm_id, " is gone"));
+  EndGroup(*entry);
   registry_.comms.erase(comm_id);
   hooks_.forget(comm_id);
   --registry_.jobs[job_id].communicators;

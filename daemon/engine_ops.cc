@@ -1,4 +1,5 @@
 // Operations: from the slot to the completion.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,30 +14,37 @@ namespace {
 // Slots of one session in a row, before other sessions get their turn.
 constexpr int kSlotsATurn = 64;
 
-bool AllMapped(const std::vector<runtime::RankBuffers>& ranks, const OpDesc& op) {
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const bool reads = op.kind != OpKind::kBroadcast || op.root == rank;
-    if (!ranks[rank].recv.mapped() || (reads && !ranks[rank].send.mapped())) return false;
+// `ranks`: the numbers of those whose buffers these are.
+bool AllMapped(const std::vector<runtime::RankBuffers>& buffers, const std::vector<uint32_t>& ranks,
+               const OpDesc& op) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const bool reads = !HasRoot(op.kind) || op.root == ranks[i];
+    if (!buffers[i].recv.mapped() || (reads && !buffers[i].send.mapped())) return false;
   }
   return true;
 }
 
-uint64_t InputBytes(const OpDesc& op, uint64_t ranks) {
-  const uint64_t readers = op.kind == OpKind::kBroadcast ? 1 : ranks;
-  return SendElements(op, static_cast<uint32_t>(ranks)) * SizeOf(op.dtype) * readers;
+// Of this node's ranks.
+uint64_t InputBytes(const OpDesc& op, uint32_t ranks, const std::vector<uint32_t>& local_ranks) {
+  const uint64_t readers = HasRoot(op.kind)
+                               ? std::count(local_ranks.begin(), local_ranks.end(), op.root)
+                               : local_ranks.size();
+  return SendElements(op, ranks) * SizeOf(op.dtype) * readers;
 }
 
 // What one rank is told of an operation's end. The rank at fault gets the error itself, the others
 // an error that names it.
 absl::Status StatusFor(uint32_t rank, const RunningOp& running, const runtime::OpResult& result) {
   const int culprit = result.culprit_rank;
-  const bool is_known = culprit >= 0 && static_cast<size_t>(culprit) < running.pids.size();
-  if (result.status.ok() || !is_known || static_cast<uint32_t>(culprit) == rank ||
-      running.cancelled.load(std::memory_order_relaxed)) {
+  const bool is_known = culprit >= 0 && static_cast<size_t>(culprit) < running.rank_names->size();
+  if (result.status.ok() || !is_known || static_cast<uint32_t>(culprit) == rank) {
     return result.status;
   }
-  return absl::AbortedError(absl::StrCat("rank ", culprit, " (pid ", running.pids[culprit],
-                                         "): ", result.status.message()));
+  // acquire: pairs with Cancel()'s store. A reason to cancel names the culprit itself.
+  const bool cancelled = running.cancelled.load(std::memory_order_acquire);
+  if (cancelled && result.status == running.cancel_reason) return result.status;
+  return absl::AbortedError(
+      absl::StrCat((*running.rank_names)[culprit], ": ", result.status.message()));
 }
 
 void AddStats(const runtime::OpStats& stats, Counters& counters) {
@@ -136,7 +144,8 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
       return runtime::MemoryView::Remote(session.peer.pid, ref.offset);
     }
     const auto found = session.buffers.find(ref.buffer_id);
-    if (found == session.buffers.end()) return runtime::MemoryView();  // unused: broadcast
+    if (found == session.buffers.end())
+      return runtime::MemoryView();  // unused: only the root sends
     Buffer& buffer = found->second;
     ++buffer.uses;
     if (!buffer.mapping) {
@@ -185,6 +194,14 @@ absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slo
                          entry->comm.Submit(membership.rank, slot.sequence, std::move(part),
                                             check.status, MonotonicNanos()));
   Complete(std::move(outcomes));
+  // The other nodes wait for this operation.
+  if (entry->across() && !check.status.ok() && entry->comm.state() == Communicator::State::kReady) {
+    FailComm(membership.comm_id,
+             {.status = absl::AbortedError(absl::StrCat(
+                  entry->comm.NameOfRank(membership.rank),
+                  " called the operation with a wrong argument: ", check.status.message())),
+              .culprit_rank = static_cast<int>(membership.rank)});
+  }
   Pump(membership.comm_id);
   return absl::OkStatus();
 }
@@ -201,7 +218,12 @@ void Engine::Pump(uint64_t comm_id) {
   if (stopping_ && !entry->comm.running()) {
     FailComm(comm_id, {.status = absl::UnavailableError("spccld is stopping"), .culprit_rank = -1});
   }
-  while (auto ready = entry->comm.TakeReady(MonotonicNanos())) Start(*entry, *std::move(ready));
+  if (entry->across() && entry->comm.state() == Communicator::State::kReady) ReviewTuning(*entry);
+  while (!HoldsForTuning(*entry)) {
+    std::optional<ReadyOperation> ready = entry->comm.TakeReady(MonotonicNanos());
+    if (!ready) break;
+    Start(*entry, *std::move(ready));
+  }
   // Only a rank that has left is news here; times are looked after by CheckDeadlines().
   if (auto failure = entry->comm.Check(0, options_.op_timeout_ns)) FailComm(comm_id, *failure);
   entry->pumping = false;
@@ -213,37 +235,45 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   running->comm_id = entry.comm.id();
   running->sequence = ready.sequence;
   running->parts = std::move(ready.parts);
+  running->ranks = entry.comm.local_ranks();
   running->began_ns = MonotonicNanos();
-  for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
-    running->pids.push_back(entry.comm.member(rank).pid);
-  }
+  running->rank_names = entry.rank_names;
   entry.running = running;
   ++registry_.running_ops;
   runtime::OpResult at_once;
   at_once.status = ready.mismatch;
   const OpDesc op = running->parts[0].op;
-  if (!at_once.status.ok() || op.count == 0) return OnTaskDone(running, at_once);
+  // Between nodes an empty operation runs too: others may have called another.
+  const bool is_empty = op.count == 0 && !entry.across();
+  if (!at_once.status.ok() || is_empty) return OnTaskDone(running, at_once);
 
   std::vector<runtime::RankBuffers> ranks;
   for (const RankPart& part : running->parts) ranks.push_back(part.buffers);
-  const policy::Settings settings =
-      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes());
-  running->payload_bytes = InputBytes(op, ranks.size());
-  absl::StatusOr<std::unique_ptr<runtime::Task>> task = hooks_.make_task(
-      op, ranks, settings,
-      [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); });
+  running->payload_bytes = InputBytes(op, entry.comm.ranks(), running->ranks);
+  absl::StatusOr<std::unique_ptr<runtime::Task>> task = MakeTask(entry, running, ranks);
   if (!task.ok()) {
     at_once.status = task.status();
     return OnTaskDone(running, at_once);
   }
-  entry.running_algorithm = std::string(policy::NameOf(runtime::Resolve(settings)));
   running->task = *std::move(task);
   // A slice that must reach into another process may have to wait there: never on this thread.
-  if (running->payload_bytes < options_.inline_bytes && AllMapped(ranks, op)) {
+  if (running->payload_bytes < options_.inline_bytes && AllMapped(ranks, running->ranks, op)) {
     RunInline(entry, running);
   } else {
     scheduler_->Add(entry.comm.job_id(), entry.comm.id(), running->task);
   }
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
+    CommEntry& entry, const std::shared_ptr<RunningOp>& running,
+    std::span<const runtime::RankBuffers> ranks) {
+  const policy::Settings settings =
+      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes());
+  if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
+  entry.running_algorithm = std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));
+  return hooks_.make_task(
+      running->parts[0].op, ranks, settings,
+      [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); });
 }
 
 void Engine::RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running) {
@@ -260,17 +290,18 @@ void Engine::RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& runni
 
 void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,
                         const runtime::OpResult& result) {
-  for (uint32_t rank = 0; rank < running->parts.size(); ++rank) {
-    const RankPart& part = running->parts[rank];
-    if (!part.Complete(StatusFor(rank, *running, result))) running->broken_ranks.push_back(rank);
+  running->ended.store(true, std::memory_order_release);  // pairs with LeaveComm()
+  for (size_t i = 0; i < running->parts.size(); ++i) {
+    const uint32_t rank = running->ranks[i];
+    if (!running->parts[i].Complete(StatusFor(rank, *running, result))) {
+      running->broken_ranks.push_back(rank);
+    }
   }
-  const bool ok = result.status.ok();
-  if (loop_->OnLoopThread()) return Finish(running, ok, result.stats);
-  loop_->Post([this, running, ok, stats = result.stats] { Finish(running, ok, stats); });
+  if (loop_->OnLoopThread()) return Finish(running, result);
+  loop_->Post([this, running, result] { Finish(running, result); });
 }
 
-void Engine::Finish(const std::shared_ptr<RunningOp>& running, bool ok,
-                    const runtime::OpStats& stats) {
+void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result) {
   CommEntry* const entry = registry_.FindComm(running->comm_id);
   SPCCL_CHECK(entry != nullptr && entry->running == running);
   const int64_t now_ns = MonotonicNanos();
@@ -281,19 +312,26 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, bool ok,
   ForEachCounters(*entry, [&](Counters& counters) {
     ++counters.ops;
     // What failed may have asked for any size, and moved none of it.
-    if (ok) {
+    if (result.status.ok()) {
       counters.payload_bytes += running->payload_bytes;
     } else {
       ++counters.failed_ops;
     }
     counters.busy_ns += static_cast<uint64_t>(now_ns - running->began_ns);
-    AddStats(stats, counters);
+    AddStats(result.stats, counters);
   });
+  if (entry->across() && !running->parts.empty()) {
+    NoteDensity(*entry->group, running->parts[0].op.kind, result.stats);
+  }
   running->parts.clear();
   running->task.reset();
   entry->running.reset();
   --registry_.running_ops;
   entry->comm.FinishRunning(now_ns);
+  // The other nodes would wait for this one's frames for ever.
+  if (entry->across() && !result.status.ok()) {
+    FailComm(running->comm_id, {.status = result.status, .culprit_rank = result.culprit_rank});
+  }
   Pump(running->comm_id);
   EraseIfAbandoned(running->comm_id);
 }
@@ -303,7 +341,8 @@ void Engine::Cancel(CommEntry& entry, const CommFailure& failure) {
   const std::shared_ptr<RunningOp> running = entry.running;
   const std::shared_ptr<runtime::Task> task = running->task;
   if (!task) return;
-  running->cancelled.store(true, std::memory_order_relaxed);
+  running->cancel_reason = failure.status;
+  running->cancelled.store(true, std::memory_order_release);  // pairs with StatusFor()
   task->Cancel(failure.status, failure.culprit_rank);
   scheduler_->Remove(task.get());
 }

@@ -1,6 +1,8 @@
 // What the control services see.
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/clock.h"
 #include "base/version.h"
 #include "daemon/engine.h"
@@ -10,7 +12,7 @@ namespace spccl::daemon {
 namespace {
 
 std::string_view NameOf(Communicator::State state) {
-  constexpr std::string_view kNames[] = {"forming", "ready", "failed"};
+  constexpr std::string_view kNames[] = {"forming", "connecting", "ready", "failed"};
   return kNames[static_cast<int>(state)];
 }
 
@@ -29,6 +31,23 @@ std::vector<RankInfo> MembersOf(const Communicator& comm) {
                                .phase = comm.PhaseOf(rank)});
   }
   return members;
+}
+
+std::vector<CommNodeInfo> NodesOf(const CommEntry& entry, const Nodes* nodes) {
+  std::vector<CommNodeInfo> infos;
+  if (!entry.group) return infos;
+  const NodeGroup& group = *entry.group;
+  for (uint32_t i = 0; i < group.nodes.size(); ++i) {
+    const NodeSeat& seat = group.nodes[i];
+    CommNodeInfo info{.name = seat.info.name, .address = {}, .route = {}, .ranks = {}};
+    if (group.here != i) info.address = seat.info.address;
+    if (seat.id != 0) info.route = nodes->RouteTo(seat.id);
+    for (uint32_t rank = 0; rank < group.node_of_rank.size(); ++rank) {
+      if (group.node_of_rank[rank] == i) info.ranks.push_back(rank);
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
 }
 
 }  // namespace
@@ -83,7 +102,8 @@ Snapshot Engine::MakeSnapshot() const {
                                       .running_algorithm = entry->running_algorithm,
                                       .queued_ops = comm.queued_ops(),
                                       .counters = entry->counters,
-                                      .members = MembersOf(comm)});
+                                      .members = MembersOf(comm),
+                                      .nodes = NodesOf(*entry, nodes_)});
   }
   return snapshot;
 }

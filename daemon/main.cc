@@ -20,6 +20,8 @@
 #include "daemon/config.h"
 #include "daemon/control_server.h"
 #include "daemon/core.h"
+#include "daemon/measure_costs.h"
+#include "daemon/peer_nodes.h"
 #include "daemon/settings_store.h"
 
 namespace spccl::daemon {
@@ -37,6 +39,7 @@ CoreOptions OptionsOf(const Config& config) {
   options.op_timeout_ns = config.op_timeout_ns;
   options.init_timeout_ns = config.init_timeout_ns;
   options.stop_timeout_ns = config.stop_timeout_ns;
+  options.costs = MeasureCosts();
   options.limits.sessions = config.max_sessions;
   options.limits.communicators = config.max_communicators;
   options.limits.buffers_per_session = config.max_buffers_per_client;
@@ -81,8 +84,22 @@ class StopSignals {
   sigset_t set_;
 };
 
+// Of the connections to other nodes' daemons.
+peers::PeerNetOptions PeerOptionsOf(const Config& config) {
+  peers::PeerNetOptions options;
+  options.listen = config.peers_listen;
+  options.advertise = config.peers_advertise;
+  options.tls = {
+      .ca = config.peers_tls_ca, .certificate = config.peers_tls_cert, .key = config.peers_tls_key};
+  options.munge = config.peers_munge;
+  options.version = kVersion;
+  options.heartbeat_interval_ns = config.peers_heartbeat_ns;
+  return options;
+}
+
 struct Parts {
   std::unique_ptr<SettingsStore> settings;
+  std::unique_ptr<Nodes> nodes;  // nullptr: none are talked to
   std::unique_ptr<Core> core;
   std::unique_ptr<ControlServer> control;
 };
@@ -91,8 +108,11 @@ absl::StatusOr<Parts> Start(const Config& config) {
   Parts parts;
   SPCCL_RETURN_IF_ERROR(MakeFolder(config.runtime_dir));
   SPCCL_ASSIGN_OR_RETURN(parts.settings, SettingsStore::Create(config.state_dir, config.settings));
-  SPCCL_ASSIGN_OR_RETURN(parts.core,
-                         Core::Create(OptionsOf(config), HooksOf(parts.settings.get())));
+  if (!config.peers_listen.empty()) {
+    SPCCL_ASSIGN_OR_RETURN(parts.nodes, CreatePeerNodes(PeerOptionsOf(config)));
+  }
+  SPCCL_ASSIGN_OR_RETURN(parts.core, Core::Create(OptionsOf(config), HooksOf(parts.settings.get()),
+                                                  parts.nodes.get()));
   ControlServerOptions control;
   control.runtime_dir = config.runtime_dir;
   control.admin_group = config.admin_group;
@@ -131,7 +151,8 @@ int Main(int argc, const char* const* argv) {
   const Config& config = line->config;
   ConfigureLog(config.log_level, config.log_format);
   RaiseDescriptorLimit();
-  // gRPC's other resolver (c-ares) loses some bytes at each look-up, and does not read nsswitch.conf.
+  // gRPC's other resolver (c-ares) loses some bytes at each look-up, and does not read
+  // nsswitch.conf.
   ::setenv("GRPC_DNS_RESOLVER", "native", 0);  // no other thread reads the environment yet
   const StopSignals signals;
   absl::StatusOr<Parts> parts = Start(config);

@@ -2,21 +2,27 @@
 // touches any of it, so nothing here has a lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "collective/policy/tuning.h"
+#include "collective/runtime/node_scope.h"
 #include "collective/runtime/task.h"
 #include "daemon/communicator.h"
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
+#include "daemon/nodes.h"
 #include "daemon/peer.h"
 #include "daemon/reaper.h"
 #include "daemon/unique_ids.h"
@@ -77,13 +83,56 @@ struct Session {
 struct RunningOp {
   uint64_t comm_id = 0;
   uint64_t sequence = 0;
-  std::vector<RankPart> parts;
-  std::vector<pid_t> pids;  // by rank
+  std::vector<RankPart> parts;                                 // of this node's ranks, ascending
+  std::vector<uint32_t> ranks;                                 // their numbers
+  std::shared_ptr<const std::vector<std::string>> rank_names;  // of all ranks: "rank 2 (pid 123)"
   int64_t began_ns = 0;
   uint64_t payload_bytes = 0;
   std::shared_ptr<runtime::Task> task;  // refers back to this: the core thread drops it at the end
+  // Why the core thread has cancelled it; written before `cancelled` is.
+  absl::Status cancel_reason;
   std::atomic<bool> cancelled{false};
+  // Set before the first completion is written: from then on no rank is missed.
+  std::atomic<bool> ended{false};
   std::vector<uint32_t> broken_ranks;  // whose completion ring is corrupt
+};
+
+// One daemon of a communicator over several nodes.
+struct NodeSeat {
+  NodeInfo info;
+  NodeId id = 0;       // 0: this one, or not known yet
+  bool ready = false;  // known to the root only
+};
+
+// A change of a communicator's tuning.
+struct TuningChange {
+  uint64_t epoch = 0;
+  policy::Tuning tuning;
+  uint64_t from_sequence = 0;      // the first operation that runs by it
+  std::set<NodeId> waiting_for{};  // the leader's: who has not prepared
+  };
+
+// What a communicator over several nodes has beside its ranks.
+struct NodeGroup {
+  CommKey key{};
+  bool is_root = false;                       // all ranks join here
+  std::set<NodeId> peers;                     // all that must hear of a failure
+  std::vector<NodeId> held;                   // to be released at the end
+  std::map<uint32_t, NodeId> node_of_joined;  // at the root, while it forms: remote ranks
+  // Known once all ranks have joined:
+  std::vector<NodeSeat> nodes;   // those that have ranks
+  std::optional<uint32_t> here;  // which of them is this one; the root may have no ranks
+  std::vector<uint32_t> node_of_rank;
+  // Once connected. `tuning` is the same on all nodes for every operation: see engine_tuning.cc.
+  bool said_ready = false;
+  std::unique_ptr<NodeChannel> channel;
+  std::unique_ptr<runtime::NodeScope> plans;
+  policy::Tuning tuning;  // at the root, while it forms, with the slowest costs so far
+  std::optional<TuningChange> change;      // that is being agreed on
+  std::deque<TuningChange> coming_changes;  // agreed on; their operations are still to start
+  uint64_t last_epoch = 0;
+  // Of a rank's input, by OpKind, as the last operation counted it here; 0: none has.
+  std::array<double, policy::kDensityCount> seen_densities{};
 };
 
 struct CommEntry {
@@ -91,9 +140,14 @@ struct CommEntry {
   Communicator comm;
   UniqueIdBytes unique_id{};
   Counters counters;
+  std::shared_ptr<const std::vector<std::string>> rank_names;  // once it is ready
   std::string running_algorithm;
   std::shared_ptr<RunningOp> running;
   bool pumping = false;
+  std::optional<NodeGroup> group;  // empty: one node, or not known to be more
+  // Whether its operations run over several nodes. (All ranks may be on one that is not the
+  // root's.)
+  bool across() const { return group && group->nodes.size() > 1; }
 };
 
 struct Job {
@@ -105,6 +159,8 @@ struct Job {
 struct Registry {
   std::unordered_map<uint64_t, std::unique_ptr<Session>> sessions;
   std::unordered_map<uint64_t, std::unique_ptr<CommEntry>> comms;
+  std::map<CommKey, uint64_t> comm_of_key;  // those with a group
+  std::map<NodeId, NodeInfo> nodes_up;
   std::map<std::string, Job> jobs;
   uint64_t next_session_id = 1, next_comm_id = 1, next_buffer_id = 1, next_memory_id = 1;
   uint32_t running_ops = 0;
@@ -117,6 +173,10 @@ struct Registry {
   CommEntry* FindComm(uint64_t id) const {
     const auto found = comms.find(id);
     return found == comms.end() ? nullptr : found->second.get();
+  }
+  CommEntry* FindComm(const CommKey& key) const {
+    const auto found = comm_of_key.find(key);
+    return found == comm_of_key.end() ? nullptr : FindComm(found->second);
   }
   // Forgets a job that nothing belongs to any more.
   void ForgetIfEmpty(const std::string& job_id) {

@@ -37,7 +37,7 @@ absl::Status CheckCodes(const shm::Submission& slot) {
 }
 
 absl::Status CheckRoot(const OpDesc& op, uint32_t ranks) {
-  if (op.kind == OpKind::kBroadcast ? op.root < ranks : op.root == 0) return absl::OkStatus();
+  if (HasRoot(op.kind) ? op.root < ranks : op.root == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("root ", op.root, " of a communicator with ", ranks, " ranks"));
 }
@@ -85,9 +85,10 @@ absl::Status CheckOverlap(const OpDesc& op, const MemberView& member, const Rang
     return absl::OkStatus();
   }
   const uint64_t share = op.count * SizeOf(op.dtype) * member.rank;
-  const bool in_place = op.kind == OpKind::kAllGather       ? send.start == recv.start + share
-                        : op.kind == OpKind::kReduceScatter ? recv.start == send.start + share
-                                                            : send.start == recv.start;
+  const bool shares = op.kind == OpKind::kReduceScatter || op.kind == OpKind::kScatter;
+  const bool in_place = op.kind == OpKind::kAllGather ? send.start == recv.start + share
+                        : shares                      ? recv.start == send.start + share
+                                                      : send.start == recv.start;
   if (in_place) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("send and receive buffers overlap, but ",
                                                  std::string(NameOf(op.kind)), " is not in place"));
@@ -106,7 +107,7 @@ absl::Status CheckMemory(const OpDesc& op, const MemberView& member, const shm::
   if (op.count == 0) return absl::OkStatus();
   const uint64_t recv_bytes = RecvElements(op, member.ranks) * SizeOf(op.dtype);
   SPCCL_ASSIGN_OR_RETURN(const Range recv, Locate(slot.recv, recv_bytes, "receive", session));
-  if (op.kind == OpKind::kBroadcast && op.root != member.rank) return absl::OkStatus();
+  if (HasRoot(op.kind) && op.root != member.rank) return absl::OkStatus();
   const uint64_t send_bytes = SendElements(op, member.ranks) * SizeOf(op.dtype);
   SPCCL_ASSIGN_OR_RETURN(const Range send, Locate(slot.send, send_bytes, "send", session));
   return CheckOverlap(op, member, send, recv);

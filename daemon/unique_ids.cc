@@ -11,9 +11,10 @@
 namespace spccl::daemon {
 namespace {
 
-// The layout of an id: magic, boot id, secret; zeros up to the end.
-constexpr uint64_t kMagic = 0x3144495543435053;  // "SPCCUID1"
-constexpr size_t kBootIdAt = 8, kSecretAt = 16, kSecretBytes = 16;
+// The layout of an id: magic, boot id, secret, address; zeros up to the end.
+constexpr uint64_t kMagic = 0x3244495543435053;  // "SPCCUID2"
+constexpr size_t kBootIdAt = 8, kSecretAt = 16, kSecretBytes = 16, kAddressAt = 32;
+static_assert(UniqueIds::kLongestAddress == shm::kUniqueIdBytes - kAddressAt - 1);
 
 uint64_t WordAt(const UniqueIdBytes& id, size_t offset) {
   uint64_t word;
@@ -23,13 +24,30 @@ uint64_t WordAt(const UniqueIdBytes& id, size_t offset) {
 
 }  // namespace
 
+absl::StatusOr<UniqueIdParts> ParseUniqueId(const UniqueIdBytes& id) {
+  if (WordAt(id, 0) != kMagic || id.back() != 0) {
+    return absl::InvalidArgumentError("the unique id is not one of spcclGetUniqueId's");
+  }
+  UniqueIdParts parts;
+  parts.boot_id = WordAt(id, kBootIdAt);
+  std::memcpy(parts.key.data(), id.data() + kSecretAt, kSecretBytes);
+  parts.address = reinterpret_cast<const char*>(id.data() + kAddressAt);
+  return parts;
+}
+
 absl::StatusOr<UniqueIdBytes> UniqueIds::Issue(uid_t uid) {
+  if (address_.size() > kLongestAddress) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this spccld's address for others, ", address_, ", is longer than ",
+                     kLongestAddress, " characters and does not fit into a unique id"));
+  }
   UniqueIdBytes id{};
   std::memcpy(id.data(), &kMagic, sizeof kMagic);
   std::memcpy(id.data() + kBootIdAt, &boot_id_, sizeof boot_id_);
   if (::getrandom(id.data() + kSecretAt, kSecretBytes, 0) != kSecretBytes) {
     return ErrnoStatus(errno, "getrandom");
   }
+  address_.copy(reinterpret_cast<char*>(id.data() + kAddressAt), kLongestAddress);
   std::deque<UniqueIdBytes>& kept = by_age_[uid];
   if (kept.size() == kKeptPerUid) {
     entries_.erase(kept.front());
@@ -41,10 +59,8 @@ absl::StatusOr<UniqueIdBytes> UniqueIds::Issue(uid_t uid) {
 }
 
 absl::StatusOr<uint64_t> UniqueIds::Find(const UniqueIdBytes& id, uid_t uid) const {
-  if (WordAt(id, 0) != kMagic) {
-    return absl::InvalidArgumentError("the unique id is not one of spcclGetUniqueId's");
-  }
-  if (WordAt(id, kBootIdAt) != boot_id_) {
+  SPCCL_ASSIGN_OR_RETURN(const UniqueIdParts parts, ParseUniqueId(id));
+  if (parts.boot_id != boot_id_) {
     return absl::FailedPreconditionError(
         "the unique id was made by another spccld, or before this one was restarted");
   }

@@ -101,7 +101,15 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
   app.add_option("--spccld", options.daemon_binary,
                  "the daemon to start privately when none is named (default: beside this program)");
   app.add_option("--daemon-arg", options.daemon_arguments,
-                 "an argument for the private daemon, such as --channels=2; may be repeated");
+                 "an argument for the private daemon, such as --channels=2; may be repeated; {} "
+                 "becomes the number of the node");
+  app.add_option(
+         "--nodes", options.nodes,
+         "private daemons to start, as if each were a node's; ranks are dealt out in blocks")
+      ->check(CLI::Range(1u, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--launcher", options.launcher,
+                 "a command to start each daemon with, such as 'tools/netlab.sh exec {}'");
 }
 
 }  // namespace
@@ -125,6 +133,13 @@ ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) 
     return parsed;
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
+  }
+  if (options.nodes > options.ranks) {
+    return refuse(absl::StrCat("--nodes ", options.nodes, ": more than the ", options.ranks,
+                               " ranks of --ranks"));
+  }
+  if (options.nodes > 1 && !(options.runtime_dir.empty() && socket.empty())) {
+    return refuse("--nodes starts private daemons; it does not go with one that runs already");
   }
   const absl::StatusOr<std::vector<uint64_t>> bytes = ParseSizes(sizes);
   if (!bytes.ok()) return refuse(absl::StrCat("--sizes: ", bytes.status().message()));

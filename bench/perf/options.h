@@ -31,6 +31,7 @@ struct Options {
   std::string runtime_dir;    // of a running daemon; empty: a private one
   std::string daemon_binary;  // of the private one; empty: beside this program
   std::vector<std::string> daemon_arguments;
+  std::string launcher;           // of the private ones; see DaemonWish
   std::vector<Problem> problems;  // one a size
 };
 

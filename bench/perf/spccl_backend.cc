@@ -19,7 +19,8 @@ static_assert(spcclAvg == static_cast<int>(RedOp::kAvg));
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& team,
-                                                                   const Options& options) {
+                                                                   const Options& options,
+                                                                   const Daemons& daemons) {
   std::unique_ptr<SpcclBackend> backend(new SpcclBackend(team.rank(), options));
   spcclUniqueId id = {};
   if (team.rank() == 0) {
@@ -29,7 +30,7 @@ absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& tea
   SPCCL_RETURN_IF_ERROR(backend->ToStatus(
       spcclCommInitRank(&backend->comm_, team.ranks(), id, team.rank()), "spcclCommInitRank"));
   if (team.rank() == 0) {
-    backend->traffic_ = std::make_unique<TrafficReader>(options.runtime_dir);
+    for (const std::string& dir : daemons.runtime_dirs) backend->traffic_.emplace_back(dir);
   }
   return backend;
 }
@@ -120,7 +121,14 @@ absl::Status SpcclBackend::Run() {
 }
 
 absl::StatusOr<Traffic> SpcclBackend::ReadTraffic() {
-  return traffic_->Read();
+  Traffic sum;
+  for (TrafficReader& reader : traffic_) {
+    SPCCL_ASSIGN_OR_RETURN(const Traffic traffic, reader.Read());
+    sum.wire_bytes += traffic.wire_bytes;
+    sum.dense_bytes += traffic.dense_bytes;
+    for (int i = 0; i < kFormatCount; ++i) sum.sends_by_format[i] += traffic.sends_by_format[i];
+  }
+  return sum;
 }
 
 }  // namespace spccl::bench

@@ -5,9 +5,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/perf/measure.h"
 #include "bench/perf/traffic.h"
+#include "bench/support/private_daemon.h"
 #include "bench/support/rank_team.h"
 
 namespace spccl::bench {
@@ -16,7 +18,8 @@ class SpcclBackend : public Backend {
  public:
   // Joins the team's communicator, on the daemon that SPCCL_RUNTIME_DIR names. Collective.
   static absl::StatusOr<std::unique_ptr<SpcclBackend>> Create(RankTeam& team,
-                                                              const Options& options);
+                                                              const Options& options,
+                                                              const Daemons& daemons);
   ~SpcclBackend() override;
   SpcclBackend(const SpcclBackend&) = delete;
   SpcclBackend& operator=(const SpcclBackend&) = delete;
@@ -47,7 +50,7 @@ class SpcclBackend : public Backend {
   Buffer buffers_[2];  // in place only the first is used
   void* send_ = nullptr;
   void* recv_ = nullptr;
-  std::unique_ptr<TrafficReader> traffic_;  // on rank 0
+  std::vector<TrafficReader> traffic_;  // on rank 0: one a daemon
 };
 
 }  // namespace spccl::bench

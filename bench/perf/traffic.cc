@@ -37,6 +37,7 @@ TrafficReader::TrafficReader(const std::string& runtime_dir) : stub_(new Stub) {
                                                             grpc::InsecureChannelCredentials()));
 }
 
+TrafficReader::TrafficReader(TrafficReader&& other) noexcept = default;
 TrafficReader::~TrafficReader() = default;
 
 absl::StatusOr<Traffic> TrafficReader::Read() {

@@ -13,9 +13,10 @@ class TrafficReader {
  public:
   // `runtime_dir` holds the daemon's sockets. Does not connect yet.
   explicit TrafficReader(const std::string& runtime_dir);
+  TrafficReader(TrafficReader&& other) noexcept;
   ~TrafficReader();
 
-  // Of the one communicator that this process is a member of.
+  // Of the one communicator that this process is a member of, here or on another node.
   absl::StatusOr<Traffic> Read();
 
  private:

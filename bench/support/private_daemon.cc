@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -73,7 +75,7 @@ std::string LogTail(const std::string& folder) {
 }
 
 [[noreturn]] void Exec(const std::string& binary, const std::string& folder,
-                       const std::vector<std::string>& arguments, pid_t parent) {
+                       const PrivateDaemon::Options& options, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(127);  // it died before the line above
   setpgid(0, 0);  // a terminal's Ctrl-C is for the parent, which then stops us
@@ -83,9 +85,10 @@ std::string LogTail(const std::string& folder) {
   const int log = open((folder + "/log").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
-  std::vector<std::string> all = {binary, "--runtime-dir", folder + "/run", "--state-dir",
-                                  folder + "/state"};
-  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> all = options.launcher;
+  all.insert(all.end(),
+             {binary, "--runtime-dir", folder + "/run", "--state-dir", folder + "/state"});
+  all.insert(all.end(), options.arguments.begin(), options.arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : all) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -108,7 +111,7 @@ absl::StatusOr<PrivateDaemon> PrivateDaemon::Start(const Options& options) {
   SPCCL_ASSIGN_OR_RETURN(const std::string folder, MakeFolder());
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Exec(binary, folder, options.arguments, parent);
+  if (pid == 0) Exec(binary, folder, options, parent);
   if (pid < 0) {
     const absl::Status status = ErrnoStatus(errno, "fork");
     RemoveFolder(folder);
@@ -155,16 +158,30 @@ void PrivateDaemon::Stop() {
   pid_ = 0;
 }
 
-absl::StatusOr<DaemonChoice> ChooseDaemon(const std::string& runtime_dir,
-                                          const PrivateDaemon::Options& otherwise) {
-  DaemonChoice choice{.own = {}, .runtime_dir = runtime_dir};
-  if (runtime_dir.empty()) {
-    SPCCL_ASSIGN_OR_RETURN(PrivateDaemon daemon, PrivateDaemon::Start(otherwise));
-    choice.runtime_dir = daemon.runtime_dir();
-    choice.own.push_back(std::move(daemon));
+void Daemons::Use(uint32_t node) const {
+  setenv("SPCCL_RUNTIME_DIR", runtime_dirs[node].c_str(), 1);
+}
+
+absl::StatusOr<Daemons> GetDaemons(const DaemonWish& wish) {
+  Daemons daemons;
+  if (!wish.runtime_dir.empty()) {
+    daemons.runtime_dirs.push_back(wish.runtime_dir);
+    return daemons;
   }
-  setenv("SPCCL_RUNTIME_DIR", choice.runtime_dir.c_str(), 1);
-  return choice;
+  for (uint32_t node = 1; node <= wish.nodes; ++node) {
+    const auto fill_in = [node](const std::string& text) {
+      return absl::StrReplaceAll(text, {{"{}", absl::StrCat(node)}});
+    };
+    PrivateDaemon::Options options{.binary = wish.binary, .arguments = {}, .launcher = {}};
+    for (const std::string& argument : wish.arguments) {
+      options.arguments.push_back(fill_in(argument));
+    }
+    options.launcher = absl::StrSplit(fill_in(wish.launcher), ' ', absl::SkipEmpty());
+    SPCCL_ASSIGN_OR_RETURN(PrivateDaemon daemon, PrivateDaemon::Start(options));
+    daemons.runtime_dirs.push_back(daemon.runtime_dir());
+    daemons.own.push_back(std::move(daemon));
+  }
+  return daemons;
 }
 
 }  // namespace spccl::bench

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ class PrivateDaemon {
   struct Options {
     std::string binary;  // empty: spccld beside the running program, else the one in PATH
     std::vector<std::string> arguments;  // beyond those that name its folders
+    std::vector<std::string> launcher;   // a command that runs the command behind it elsewhere
     int64_t ready_timeout_ns = 10'000'000'000;
   };
 
@@ -44,13 +46,29 @@ class PrivateDaemon {
 // The folder of the running program's binary, without a slash at its end.
 absl::StatusOr<std::string> OwnFolder();
 
-// Points the clients of this process, and of those that it forks, at a daemon: the one whose
-// runtime folder is named, or, if empty, a private one, which the returned owner keeps alive.
-struct DaemonChoice {
-  std::vector<PrivateDaemon> own;  // empty or one
-  std::string runtime_dir;
+// The daemons of a run, one a node.
+struct Daemons {
+  std::vector<PrivateDaemon> own;         // empty if they ran already
+  std::vector<std::string> runtime_dirs;  // by node
+
+  uint32_t nodes() const { return static_cast<uint32_t>(runtime_dirs.size()); }
+  // Ranks are dealt out to nodes in blocks.
+  uint32_t NodeOf(uint32_t rank, uint32_t ranks) const {
+    return static_cast<uint32_t>(uint64_t{rank} * nodes() / ranks);
+  }
+  // Points this process's clients, and those of processes that it forks, at a node's daemon.
+  void Use(uint32_t node) const;
 };
-absl::StatusOr<DaemonChoice> ChooseDaemon(const std::string& runtime_dir,
-                                          const PrivateDaemon::Options& otherwise);
+
+struct DaemonWish {
+  std::string runtime_dir;  // of the daemon to use; empty: start private ones
+  uint32_t nodes = 1;
+  // As PrivateDaemon's, but that {} in arguments and in the launcher becomes the number of the
+  // node, from 1 on; the launcher's words are separated by blanks.
+  std::string binary;
+  std::vector<std::string> arguments;
+  std::string launcher;
+};
+absl::StatusOr<Daemons> GetDaemons(const DaemonWish& wish);
 
 }  // namespace spccl::bench

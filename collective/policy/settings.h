@@ -66,11 +66,19 @@ constexpr bool HasPlan(Algorithm algorithm, OpKind op) {
 
 // The format of sparse sends; kDense never compresses. kAuto is the smaller of pici and coo, send
 // by send.
-enum class Codec : uint8_t { kAuto = 0, kDense = 1, kPici = 2, kPiciColumn = 3, kCoo = 4 };
-inline constexpr int kCodecCount = 5;
+enum class Codec : uint8_t {
+  kAuto = 0,
+  kDense = 1,
+  kPici = 2,
+  kPiciColumn = 3,
+  kCoo = 4,
+  kGap = 5
+};
+inline constexpr int kCodecCount = 6;
 
 constexpr std::string_view NameOf(Codec codec) {
-  constexpr std::string_view kNames[kCodecCount] = {"auto", "dense", "pici", "pici-column", "coo"};
+  constexpr std::string_view kNames[kCodecCount] = {"auto",        "dense", "pici",
+                                                    "pici-column", "coo",   "gap"};
   return kNames[static_cast<int>(codec)];
 }
 

@@ -47,6 +47,8 @@ constexpr Format SparseFormat(Codec codec, double density) {
       return Format::kPiciColumn;
     case Codec::kCoo:
       return Format::kCoo;
+    case Codec::kGap:
+      return Format::kGap;
   }
   return Format::kDense;
 }

@@ -41,17 +41,18 @@ absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks,
 
 bool CanRelay(const OpDesc& op, std::span<const RankBuffers> ranks,
               const policy::Settings& settings) {
-  return op.kind == OpKind::kAllReduce && Resolve(settings) == policy::Algorithm::kLocal &&
+  return op.kind == OpKind::kAllReduce && Resolve(settings, op.kind) == policy::Algorithm::kLocal &&
          std::all_of(ranks.begin(), ranks.end(),
                      [](const RankBuffers& rank) { return rank.relay != nullptr; });
 }
 
 }  // namespace
 
-policy::Algorithm Resolve(const policy::Settings& settings) {
+policy::Algorithm Resolve(const policy::Settings& settings, OpKind op) {
   // The algorithms between nodes have nothing to do between: what is left of them is local.
-  return settings.algorithm == policy::Algorithm::kRing ? policy::Algorithm::kRing
-                                                        : policy::Algorithm::kLocal;
+  const bool ring =
+      settings.algorithm == policy::Algorithm::kRing && HasPlan(settings.algorithm, op);
+  return ring ? policy::Algorithm::kRing : policy::Algorithm::kLocal;
 }
 
 absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const RankBuffers> ranks,
@@ -65,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const
     return std::make_unique<RelayTask>(op, std::move(relays), std::move(done));
   }
   DeclineRelays(ranks);
-  if (Resolve(settings) == policy::Algorithm::kLocal) {
+  if (Resolve(settings, op.kind) == policy::Algorithm::kLocal) {
     return std::make_unique<LocalTask>(op, std::move(buffers), options.slice_bytes,
                                        std::move(done));
   }

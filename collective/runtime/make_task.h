@@ -21,9 +21,9 @@ struct TaskOptions {
   size_t slice_bytes = 0;
 };
 
-// Which algorithm an operation of one node runs with: the ring where `settings` say so, else the
-// local plan.
-policy::Algorithm Resolve(const policy::Settings& settings);
+// Which algorithm an operation runs with on one node: the ring where `settings` say so and it has a
+// plan for the operation, else the local plan.
+policy::Algorithm Resolve(const policy::Settings& settings, OpKind op);
 
 // A task for `op` over ranks.size() ranks; what the arguments point to is copied. Relays are used
 // if every rank offers one and the algorithm is the local plan; else those that are there are

@@ -91,6 +91,9 @@ PeerNet::~PeerNet() {
 const std::string& PeerNet::address() const {
   return impl_->address();
 }
+const std::string& PeerNet::name() const {
+  return impl_->name();
+}
 absl::StatusOr<PeerId> PeerNet::Connect(const std::string& address, uint64_t boot_id) {
   return impl_->Connect(address, boot_id);
 }
@@ -99,6 +102,9 @@ absl::Status PeerNet::AddReference(PeerId peer) {
 }
 void PeerNet::Release(PeerId peer) {
   impl_->Release(peer);
+}
+void PeerNet::Drop(PeerId peer, absl::Status status) {
+  impl_->Drop(peer, std::move(status));
 }
 absl::Status PeerNet::Send(PeerId peer, v1::PeerMessage message) {
   return impl_->Send(peer, std::move(message));
@@ -289,6 +295,14 @@ void PeerNet::Impl::Release(PeerId id) {
   const PeerPtr peer = FindPeer(id);
   if (peer == nullptr || peer->references == 0) return;
   if (--peer->references == 0) peer->unused_since_ns = MonotonicNanos();
+}
+
+void PeerNet::Impl::Drop(PeerId id, absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  const PeerPtr peer = FindPeer(id);
+  if (peer == nullptr || stopping_) return;
+  events_.push_back([this, peer, status = std::move(status)] { Down(peer, status); });
+  changed_.notify_all();
 }
 
 absl::Status PeerNet::Impl::Send(PeerId id, v1::PeerMessage message) {

@@ -86,6 +86,8 @@ class PeerNet {
 
   // HOST:PORT, for others to dial.
   const std::string& address() const;
+  // Of this node, for people.
+  const std::string& name() const;
 
   // The peer with this boot id, one reference added; dialed at `address` if there is no connection.
   // Never waits: what goes wrong then comes by on_down. InvalidArgument: no address, or the boot id
@@ -97,6 +99,10 @@ class PeerNet {
   // One reference less. Once neither side has any, the stream is kept for the idle limit. A peer
   // that has gone down is ignored.
   void Release(PeerId peer);
+
+  // Ends a connection, whoever uses it: on_down follows, with the status, which the peer is told.
+  // One that has gone down is ignored.
+  void Drop(PeerId peer, absl::Status status);
 
   // Takes the message for sending, in order, also before on_up. NotFound: the peer has gone down.
   // A peer that does not take what it is sent goes down (4,096 messages or 64 MiB).

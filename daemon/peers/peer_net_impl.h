@@ -36,9 +36,11 @@ class PeerNet::Impl : public std::enable_shared_from_this<Impl> {
   void Stop();
 
   const std::string& address() const { return address_; }
+  const std::string& name() const { return options_.name; }
   absl::StatusOr<PeerId> Connect(const std::string& address, uint64_t boot_id);
   absl::Status AddReference(PeerId id);
   void Release(PeerId id);
+  void Drop(PeerId id, absl::Status status);
   absl::Status Send(PeerId id, v1::PeerMessage message);
   std::optional<PeerId> Find(uint64_t boot_id) const;
 

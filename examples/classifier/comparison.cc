@@ -106,21 +106,30 @@ absl::Status TrainRank(RankTeam& team, const Data& data, const Settings& setting
 
 }  // namespace
 
+std::span<const Plan> PlansFor(const Settings& settings) {
+  if (settings.nodes > 1) return kPlansBetweenNodes;
+  return kPlans;
+}
+
 Data Featurize(const Corpus& corpus, int bucket_bits) {
   return {.train = FeaturesOf(corpus.train, bucket_bits),
           .held_out = FeaturesOf(corpus.held_out, bucket_bits),
           .classes = static_cast<int>(corpus.classes.size())};
 }
 
-absl::StatusOr<Outcome> TrainWith(const Plan& plan, const Data& data, const Settings& settings) {
+absl::StatusOr<Outcome> TrainWith(const Plan& plan, const Data& data, const Settings& settings,
+                                  const spccl::bench::Daemons& daemons) {
   setenv("SPCCL_ALGO", plan.algo, 1);
   setenv("SPCCL_CODEC", plan.codec, 1);
   absl::StatusOr<SharedArena> arena = SharedArena::Create(sizeof(Outcome));
   if (!arena.ok()) return arena.status();
   auto* const outcome = new (arena->data()) Outcome();
-  const absl::Status status = spccl::bench::RunTeam(
-      settings.ranks, [&](RankTeam& team) { return TrainRank(team, data, settings, outcome); });
+  const absl::Status status = spccl::bench::RunTeam(settings.ranks, [&](RankTeam& team) {
+    daemons.Use(daemons.NodeOf(team.rank(), team.ranks()));
+    return TrainRank(team, data, settings, outcome);
+  });
   if (!status.ok()) return status;
+  outcome->plan = plan;
   return *outcome;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/support/private_daemon.h"
 #include "examples/classifier/corpus.h"
 #include "examples/classifier/training.h"
 
@@ -16,13 +18,17 @@ struct Settings {
   int per_class = 400;
   int bucket_bits = 20;
   int ranks = 4;
+  uint32_t nodes = 1;
   Schedule schedule{.epochs = 3, .batch = 8, .rate = 20};
   bool json = false;
   std::string runtime_dir;    // of a running daemon; empty: a private one
-  std::string daemon_binary;  // of the private one; empty: beside this program
+  std::string daemon_binary;  // of private ones; empty: beside this program
+  // For private ones, a node each; see spccl::bench::DaemonWish.
+  std::vector<std::string> daemon_arguments;
+  std::string launcher;
 };
 
-// How spccl is told to sum: what SPCCL_ALGO and SPCCL_CODEC say.
+// How spccl is told to sum: what SPCCL_ALGO and SPCCL_CODEC say; empty: nothing.
 struct Plan {
   const char* name;
   const char* algo;
@@ -31,9 +37,16 @@ struct Plan {
 inline constexpr Plan kPlans[] = {{"flat ring, dense", "ring", "dense"},
                                   {"flat ring, sparse", "ring", "pici"},
                                   {"local plan", "local", "auto"}};
+inline constexpr Plan kPlansBetweenNodes[] = {{"flat ring, dense", "ring", "dense"},
+                                              {"flat ring, sparse", "ring", "pici"},
+                                              {"daemon's choice, dense", "auto", "dense"},
+                                              {"daemon's choice", "auto", "auto"}};
+// Those that are compared, the first being what the others are measured by.
+std::span<const Plan> PlansFor(const Settings& settings);
 
 // One training.
 struct Outcome {
+  Plan plan;
   double accuracy;  // on the held-out documents
   uint64_t weights_digest;
   bool ranks_agree;      // all ranks ended with the same weights
@@ -52,7 +65,8 @@ struct Data {
 };
 Data Featurize(const Corpus& corpus, int bucket_bits);
 
-// Forks the ranks and trains, with the daemon that SPCCL_RUNTIME_DIR names.
-absl::StatusOr<Outcome> TrainWith(const Plan& plan, const Data& data, const Settings& settings);
+// Forks the ranks and trains, with these daemons.
+absl::StatusOr<Outcome> TrainWith(const Plan& plan, const Data& data, const Settings& settings,
+                                  const spccl::bench::Daemons& daemons);
 
 }  // namespace classifier

@@ -23,23 +23,30 @@ int Run(const Settings& settings) {
   const absl::StatusOr<Corpus> corpus = LoadCorpus(settings.corpus, settings.per_class);
   if (!corpus.ok()) return Fail(corpus.status());
   const Data data = Featurize(*corpus, settings.bucket_bits);
+  if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {
+    return Fail(absl::InvalidArgumentError("more nodes than ranks"));
+  }
   const int together = settings.ranks * settings.schedule.batch;
   if (data.train.size() < static_cast<size_t>(together)) {
     return Fail(absl::InvalidArgumentError("fewer documents than ranks times batch"));
   }
-  const auto daemon = spccl::bench::ChooseDaemon(
-      settings.runtime_dir, {.binary = settings.daemon_binary, .arguments = {}});
-  if (!daemon.ok()) return Fail(daemon.status());
+  const auto daemons = spccl::bench::GetDaemons({.runtime_dir = settings.runtime_dir,
+                                                 .nodes = settings.nodes,
+                                                 .binary = settings.daemon_binary,
+                                                 .arguments = settings.daemon_arguments,
+                                                 .launcher = settings.launcher});
+  if (!daemons.ok()) return Fail(daemons.status());
 
   if (!settings.json) {
-    std::printf("%zu documents of %zu classes from %s; %d ranks, batches of %d, %d epochs\n",
-                data.train.size(), corpus->classes.size(), corpus->source.c_str(), settings.ranks,
-                settings.schedule.batch, settings.schedule.epochs);
+    std::printf(
+        "%zu documents of %zu classes from %s; %d ranks on %u nodes, batches of %d, %d epochs\n",
+        data.train.size(), corpus->classes.size(), corpus->source.c_str(), settings.ranks,
+        settings.nodes, settings.schedule.batch, settings.schedule.epochs);
   }
   std::vector<Outcome> outcomes;
-  for (const Plan& plan : kPlans) {
+  for (const Plan& plan : PlansFor(settings)) {
     if (!settings.json) std::printf("training with the %s ...\n", plan.name);
-    const absl::StatusOr<Outcome> outcome = TrainWith(plan, data, settings);
+    const absl::StatusOr<Outcome> outcome = TrainWith(plan, data, settings, *daemons);
     if (!outcome.ok()) return Fail(outcome.status());
     outcomes.push_back(*outcome);
   }
@@ -77,6 +84,16 @@ int main(int argc, char** argv) {
   app.add_option("--rate", settings.schedule.rate, "of learning")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option(
+         "--nodes", settings.nodes,
+         "private daemons to start, as if each were a node's; ranks are dealt out in blocks")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--launcher", settings.launcher,
+                 "a command to start each daemon with, such as 'tools/netlab.sh exec {}'; {} "
+                 "becomes the number of the node");
+  app.add_option("--daemon-arg", settings.daemon_arguments,
+                 "an argument for the private daemons, with {} likewise; may be repeated");
   app.add_flag("--json", settings.json, "print one object");
   app.add_option("--runtime-dir", settings.runtime_dir,
                  "folder of the sockets of a running daemon (default: start a private one)");

@@ -27,12 +27,12 @@ std::string Text(const Corpus& corpus, const Settings& settings,
       parameters * sizeof(float) / (1 << 20), 100 * first.sparsity, 100 * first.sum_sparsity,
       "plan", "step, ms", "all-reduce, ms", "of the first");
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    absl::StrAppendFormat(&text, "%-20s %12.2f %14.2f %11.2fx\n", kPlans[i].name,
+    absl::StrAppendFormat(&text, "%-20s %12.2f %14.2f %11.2fx\n", outcomes[i].plan.name,
                           outcomes[i].step_us / 1e3, outcomes[i].all_reduce_us / 1e3,
                           first.all_reduce_us / outcomes[i].all_reduce_us);
   }
   absl::StrAppend(&text, SameWeights(outcomes)
-                             ? "\nAll ranks of all three end with the same weights, bit by bit.\n"
+                             ? "\nAll ranks of all runs end with the same weights, bit by bit.\n"
                              : "\nThe weights DIFFER.\n");
   return text;
 }
@@ -47,6 +47,7 @@ std::string Json(const Corpus& corpus, const Settings& settings,
       {"chance", corpus.Chance()},
       {"parameters", corpus.classes.size() << settings.bucket_bits},
       {"ranks", settings.ranks},
+      {"nodes", settings.nodes},
       {"epochs", settings.schedule.epochs},
       {"batch", settings.schedule.batch},
       {"accuracy", outcomes[0].accuracy},
@@ -55,9 +56,9 @@ std::string Json(const Corpus& corpus, const Settings& settings,
       {"same_weights", SameWeights(outcomes)},
   };
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    all["runs"].push_back({{"plan", kPlans[i].name},
-                           {"algo", kPlans[i].algo},
-                           {"codec", kPlans[i].codec},
+    all["runs"].push_back({{"plan", outcomes[i].plan.name},
+                           {"algo", outcomes[i].plan.algo},
+                           {"codec", outcomes[i].plan.codec},
                            {"steps", outcomes[i].steps},
                            {"step_us", outcomes[i].step_us},
                            {"all_reduce_us", outcomes[i].all_reduce_us},

@@ -49,8 +49,8 @@ struct Request {
       uint32_t rank;
       uint32_t deadline_ms;  // 0: the daemon's default
       // Wishes of the caller's environment; empty: the daemon's settings decide. NUL-terminated.
-      char algorithm[16];  // "auto", "local", "ring"
-      char codec[16];      // "auto", "dense", "pici", "pici-column", "coo"
+      char algorithm[32];  // of policy/settings.h: "auto", "local", "ring"
+      char codec[32];      // "auto", "dense", "pici", "pici-column", "coo", "gap"
     } comm_init;
     struct {
       uint32_t comm_id;

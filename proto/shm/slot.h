@@ -38,7 +38,7 @@ struct Submission {
   // Matches operations across ranks; a number used twice or too far ahead ends the session.
   uint64_t sequence;
   uint64_t count;      // elements, as in NCCL's signature of the operation
-  uint32_t root;       // broadcast only, else 0
+  uint32_t root;       // broadcast and scatter only, else 0
   uint32_t reserved2;  // 0
   BufferRef send;
   BufferRef recv;

@@ -32,7 +32,8 @@ TEST(CheckCallTest, FootprintsAreThoseOfEachOperation) {
   } cases[] = {{OpCode::kAllGather, 16, 48},
                {OpCode::kReduceScatter, 48, 16},
                {OpCode::kAllReduce, 16, 16},
-               {OpCode::kBroadcast, 16, 16}};
+               {OpCode::kBroadcast, 16, 16},
+               {OpCode::kScatter, 48, 16}};
   for (const auto& expected : cases) {
     const auto bytes = CheckCall(Call(expected.op), /*rank=*/0, /*ranks=*/3);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
@@ -50,12 +51,14 @@ TEST(CheckCallTest, EveryElementTypeHasItsWidth) {
   }
 }
 
-TEST(CheckCallTest, OnlyTheRootSendsInABroadcast) {
-  CollectiveCall call = Call(OpCode::kBroadcast);
-  call.root = 1;
-  call.send = nullptr;
-  EXPECT_EQ(CheckCall(call, /*rank=*/0, /*ranks=*/2)->send_bytes, 0u);
-  EXPECT_THAT(Refusal(call, /*rank=*/1), HasSubstr("sendbuff is NULL with count 4"));
+TEST(CheckCallTest, OnlyTheRootSendsInABroadcastAndAScatter) {
+  for (const OpCode op : {OpCode::kBroadcast, OpCode::kScatter}) {
+    CollectiveCall call = Call(op);
+    call.root = 1;
+    call.send = nullptr;
+    EXPECT_EQ(CheckCall(call, /*rank=*/0, /*ranks=*/2)->send_bytes, 0u);
+    EXPECT_THAT(Refusal(call, /*rank=*/1), HasSubstr("sendbuff is NULL with count 4"));
+  }
 }
 
 TEST(CheckCallTest, RefusesWrongCodes) {
@@ -65,10 +68,12 @@ TEST(CheckCallTest, RefusesWrongCodes) {
   call = Call(OpCode::kAllReduce);
   call.redop = 5;
   EXPECT_THAT(Refusal(call), HasSubstr("op is 5"));
-  call = Call(OpCode::kBroadcast);
-  for (const int root : {-1, 2}) {
-    call.root = root;
-    EXPECT_THAT(Refusal(call), HasSubstr("root is " + std::to_string(root)));
+  for (const OpCode op : {OpCode::kBroadcast, OpCode::kScatter}) {
+    call = Call(op);
+    for (const int root : {-1, 2}) {
+      call.root = root;
+      EXPECT_THAT(Refusal(call), HasSubstr("root is " + std::to_string(root)));
+    }
   }
 }
 
@@ -96,10 +101,13 @@ TEST(CheckCallTest, InPlaceIsAllowedWhereNcclDefinesIt) {
     call.recv = g_memory;
     call.send = g_memory + rank * 16;
     EXPECT_TRUE(CheckCall(call, rank, 3).ok()) << rank;
-    call = Call(OpCode::kReduceScatter);
-    call.send = g_memory;
-    call.recv = g_memory + rank * 16;
-    EXPECT_TRUE(CheckCall(call, rank, 3).ok()) << rank;
+    for (const OpCode op : {OpCode::kReduceScatter, OpCode::kScatter}) {
+      call = Call(op);
+      call.root = op == OpCode::kScatter ? rank : 0;
+      call.send = g_memory;
+      call.recv = g_memory + rank * 16;
+      EXPECT_TRUE(CheckCall(call, rank, 3).ok()) << rank;
+    }
   }
   for (const OpCode op : {OpCode::kAllReduce, OpCode::kBroadcast}) {
     CollectiveCall call = Call(op);
@@ -109,8 +117,8 @@ TEST(CheckCallTest, InPlaceIsAllowedWhereNcclDefinesIt) {
 }
 
 TEST(CheckCallTest, RefusesAnyOtherOverlap) {
-  for (const OpCode op :
-       {OpCode::kAllGather, OpCode::kReduceScatter, OpCode::kAllReduce, OpCode::kBroadcast}) {
+  for (const OpCode op : {OpCode::kAllGather, OpCode::kReduceScatter, OpCode::kAllReduce,
+                          OpCode::kBroadcast, OpCode::kScatter}) {
     CollectiveCall call = Call(op);
     call.recv = g_memory + 4;
     EXPECT_THAT(Refusal(call), HasSubstr("overlap")) << static_cast<int>(op);

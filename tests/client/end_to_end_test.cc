@@ -71,8 +71,8 @@ spcclResult_t Call(const OpDesc& op, const void* send, void* recv, spcclComm_t c
       return spcclAllReduce(send, recv, op.count, dtype, redop, comm, stream);
     case OpKind::kBroadcast:
       return spcclBroadcast(send, recv, op.count, dtype, static_cast<int>(op.root), comm, stream);
-    case OpKind::kScatter:  // not among the operations that may be submitted
-      break;
+    case OpKind::kScatter:
+      return spcclScatter(send, recv, op.count, dtype, static_cast<int>(op.root), comm, stream);
   }
   return spcclInternalError;
 }
@@ -90,7 +90,9 @@ std::string RunAndCompare(const OpDesc& op, const std::vector<Bytes>& send, cons
   if (in_place) {
     to = from;
     if (op.kind == OpKind::kAllGather) from += share;
-    if (op.kind == OpKind::kReduceScatter) to += share;
+    const bool to_share =
+        op.kind == OpKind::kReduceScatter || (op.kind == OpKind::kScatter && op.root == rank);
+    if (to_share) to += share;
   }
   if (send_bytes > 0) std::memcpy(from, send[rank].data(), send_bytes);
   if (Call(op, from, to, world.comm, nullptr) != spcclSuccess) {
@@ -117,7 +119,7 @@ int RunMatrix(const RankWorld& world, uint64_t seed, const MultiProcess::Report&
         OpDesc op{.kind = static_cast<OpKind>(kind), .dtype = static_cast<DType>(dtype)};
         if (Reduces(op.kind)) op.redop = static_cast<RedOp>(redop);
         if (!Reduces(op.kind) && redop > 0) break;
-        if (op.kind == OpKind::kBroadcast) op.root = random() % world.ranks;
+        if (HasRoot(op.kind)) op.root = random() % world.ranks;
         op.count = std::vector<uint64_t>{0, 1, 63, 300}[random() % 4];
         std::vector<Bytes> send;
         for (int rank = 0; rank < world.ranks; ++rank) {

@@ -251,6 +251,101 @@ TEST(CommunicatorTest, SequencesComeOnceAndNotFarAhead) {
   EXPECT_FALSE(comm.Submit(0, ~0ull, Part(1), absl::OkStatus(), 0).ok());
 }
 
+Communicator::Member Remote(uint32_t rank) {
+  return {.pid = static_cast<pid_t>(7000 + rank), .node = "node-b"};
+}
+
+// Ranks 0 and 2 here, 1 and 3 on node-b, as the root sees it.
+Communicator Connected() {
+  Communicator comm = Forming(4);
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(comm.state(), Communicator::State::kForming);
+    EXPECT_THAT(comm.Join(rank, 4, rank % 2 == 0 ? Member(rank) : Remote(rank), 500), IsOk());
+  }
+  EXPECT_EQ(comm.state(), Communicator::State::kConnecting);
+  comm.Open();
+  EXPECT_EQ(comm.state(), Communicator::State::kReady);
+  return comm;
+}
+
+TEST(CommunicatorAcrossNodesTest, WaitsForItsOwnRanksOnly) {
+  Communicator comm = Connected();
+  EXPECT_THAT(comm.local_ranks(), ::testing::ElementsAre(0, 2));
+  EXPECT_EQ(comm.NameOfRank(3), "rank 3 (pid 7003 on node-b)");
+  EXPECT_EQ(comm.PhaseOf(3), "on node-b");
+  Submit(comm, 2, 0);
+  EXPECT_FALSE(comm.TakeReady(0).has_value());
+  Submit(comm, 0, 0);
+  const auto ready = comm.TakeReady(0);
+  ASSERT_TRUE(ready.has_value());
+  ASSERT_EQ(ready->parts.size(), 2u);
+  EXPECT_EQ(ready->parts[1].ticket, 2u);
+}
+
+TEST(CommunicatorAcrossNodesTest, RanksThatDisagreeAreNamedByTheirNumbers) {
+  Communicator comm = Connected();
+  Submit(comm, 0, 0, 0, 4);
+  Submit(comm, 2, 0, 0, 5);
+  EXPECT_THAT(comm.TakeReady(0)->mismatch,
+              FailsWith(absl::StatusCode::kFailedPrecondition,
+                        AllOf(HasSubstr("rank 0 called"), HasSubstr("rank 2 all_reduce count=5"))));
+}
+
+TEST(CommunicatorAcrossNodesTest, ALeaverElsewhereIsMissedFromItsOperationOn) {
+  Communicator comm = Connected();
+  comm.LeaveRemote(3, 1, "has left");
+  for (const uint32_t rank : {0u, 2u}) Submit(comm, rank, 0);
+  ASSERT_TRUE(comm.TakeReady(0).has_value());
+  EXPECT_FALSE(comm.Check(0, kTimeout).has_value());
+  comm.FinishRunning(0);
+  for (const uint32_t rank : {0u, 2u}) Submit(comm, rank, 1);
+  auto failure = comm.Check(0, kTimeout);  // while it waits, and while it runs
+  ASSERT_TRUE(failure.has_value());
+  ASSERT_TRUE(comm.TakeReady(0).has_value());
+  failure = comm.Check(0, kTimeout);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->culprit_rank, 3);
+  EXPECT_THAT(failure->status, FailsWith(absl::StatusCode::kAborted,
+                                         HasSubstr("rank 3 (pid 7003 on node-b) has left")));
+}
+
+TEST(CommunicatorAcrossNodesTest, IsAbandonedWhenTheLocalRanksHaveLeft) {
+  Communicator comm = Connected();
+  comm.Leave(0);
+  EXPECT_FALSE(comm.abandoned());
+  comm.Leave(2);
+  EXPECT_TRUE(comm.abandoned());
+}
+
+TEST(CommunicatorAcrossNodesTest, MeetsTheRanksThatTheRootNames) {
+  Communicator comm(1, "u1000.s1", 1000, 3, "root:7411");
+  ASSERT_THAT(comm.Join(1, 3, Member(1), 500), IsOk());
+  EXPECT_EQ(comm.PhaseOf(1), "forming: waiting for the daemon at root:7411");
+  EXPECT_THAT(comm.Check(500, kTimeout)->status, FailsWith(absl::StatusCode::kDeadlineExceeded,
+                                                           HasSubstr("root:7411 did not answer")));
+  const Communicator::Member here = {};
+  EXPECT_THAT(comm.Meet({here, Remote(1), Remote(2)}),
+              FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("rank 0 is here")));
+  ASSERT_THAT(comm.Meet({Remote(0), here, Remote(2)}), IsOk());
+  EXPECT_EQ(comm.state(), Communicator::State::kConnecting);
+  comm.SetWaitingFor("node-b to connect");
+  EXPECT_EQ(comm.PhaseOf(1), "connecting: waiting for node-b to connect");
+  EXPECT_THAT(comm.Check(500, kTimeout)->status,
+              FailsWith(absl::StatusCode::kDeadlineExceeded, HasSubstr("node-b to connect")));
+  comm.Open();
+  EXPECT_EQ(comm.NameOfRank(0), "rank 0 (pid 7000 on node-b)");
+  EXPECT_EQ(comm.NameOfRank(1), "rank 1 (pid 4001)");
+}
+
+TEST(CommunicatorAcrossNodesTest, WaitsForTheRootEvenIfAllRanksAreHere) {
+  Communicator comm(1, "u1000.s1", 1000, 1, "root:7411");
+  ASSERT_THAT(comm.Join(0, 1, Member(0), 500), IsOk());
+  EXPECT_EQ(comm.state(), Communicator::State::kForming);
+  ASSERT_THAT(comm.Meet({Communicator::Member()}), IsOk());
+  comm.Open();
+  EXPECT_EQ(comm.state(), Communicator::State::kReady);
+}
+
 TEST(SequenceWindowTest, AgreesWithASet) {
   SequenceWindow window;
   // In blocks of eight, each backwards, each number twice.

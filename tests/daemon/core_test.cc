@@ -108,7 +108,7 @@ TEST(CoreTest, RunsEveryOperation) {
       for (uint64_t i = 0; i < 2 * kCount; ++i) ring.buffers[r].as<float>()[i] = 10.0f * r + i;
       shm::Submission slot = AllReduceSlot(ring.ranks[r], ring.buffers[r], kCount, 0, 4096);
       slot.op = static_cast<uint8_t>(op);
-      slot.root = static_cast<OpKind>(op) == OpKind::kBroadcast ? 1 : 0;
+      slot.root = HasRoot(static_cast<OpKind>(op)) ? 1 : 0;
       ASSERT_TRUE(ring.ranks[r].client.Push(slot));
     }
     for (size_t r = 0; r < 2; ++r) {
@@ -130,7 +130,8 @@ TEST(CoreTest, RunsEveryOperation) {
             ASSERT_EQ(output[i], 10.0f + i);
             break;
           case OpKind::kScatter:
-            FAIL() << "not among the operations that may be submitted";
+            ASSERT_EQ(output[i], 10.0f + r * kCount + i);
+            break;
         }
       }
     }

@@ -170,12 +170,14 @@ TEST(CheckSubmissionTest, InPlaceAsNcclDefinesIt) {
   ExpectTaken(slot);
 }
 
-TEST(CheckSubmissionTest, BroadcastReadsOnlyTheRoot) {
-  shm::Submission slot = Slot(OpKind::kBroadcast, 100, 0, 0);
-  slot.send = {.buffer_id = 99, .offset = 1};
-  ExpectTaken(slot);
-  slot.root = kRank;
-  ExpectCaller(slot, "send buffer 99");
+TEST(CheckSubmissionTest, BroadcastAndScatterReadOnlyTheRoot) {
+  for (const OpKind op : {OpKind::kBroadcast, OpKind::kScatter}) {
+    shm::Submission slot = Slot(op, 100, 0, 0);
+    slot.send = {.buffer_id = 99, .offset = 1};
+    ExpectTaken(slot);
+    slot.root = kRank;
+    ExpectCaller(slot, "send buffer 99");
+  }
 }
 
 TEST(CheckSubmissionTest, NoElementsNeedNoMemory) {
@@ -194,7 +196,7 @@ TEST(CheckSubmissionTest, WhatIsTakenLiesWithin) {
   const auto pick = [&] { return extremes[random() % extremes.size()]; };
   int taken = 0;
   for (int i = 0; i < 200'000; ++i) {
-    shm::Submission slot = Slot(static_cast<OpKind>(random() % 5), pick(), pick(), pick());
+    shm::Submission slot = Slot(static_cast<OpKind>(random() % 6), pick(), pick(), pick());
     slot.dtype = static_cast<uint8_t>(random() % 11);
     slot.redop = static_cast<uint8_t>(random() % 2);
     slot.root = static_cast<uint32_t>(random() % 2);
@@ -205,7 +207,7 @@ TEST(CheckSubmissionTest, WhatIsTakenLiesWithin) {
     const unsigned __int128 width = SizeOf(check.op.dtype);
     const unsigned __int128 recv = width * RecvElements(check.op, kRanks) + slot.recv.offset;
     ASSERT_LE(recv, kSize) << "seed " << kSeed << " round " << i;
-    if (check.op.kind == OpKind::kBroadcast && check.op.root != kRank) continue;
+    if (HasRoot(check.op.kind) && check.op.root != kRank) continue;
     const unsigned __int128 send = width * SendElements(check.op, kRanks) + slot.send.offset;
     ASSERT_LE(send, kSize) << "seed " << kSeed << " round " << i;
   }

@@ -1,6 +1,8 @@
 #include "daemon/unique_ids.h"
 
+#include <algorithm>
 #include <set>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,6 +50,30 @@ TEST(UniqueIdsTest, RefusesWhatItDidNotIssue) {
   guessed[16] ^= 1;
   EXPECT_THAT(ids.Find(guessed, kUid),
               FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("not known")));
+}
+
+TEST(UniqueIdsTest, SaysWhereItsDaemonIs) {
+  UniqueIds ids(kBoot, "node-a.cluster:7411");
+  const UniqueIdBytes id = *ids.Issue(kUid);
+  const auto parts = ParseUniqueId(id);
+  ASSERT_THAT(parts, IsOk());
+  EXPECT_EQ(parts->boot_id, kBoot);
+  EXPECT_EQ(parts->address, "node-a.cluster:7411");
+  EXPECT_NE(parts->key, ParseUniqueId(*ids.Issue(kUid))->key);
+  EXPECT_THAT(ids.Find(id, kUid), IsOk());
+  UniqueIdBytes endless = id;
+  endless.fill('x');
+  std::copy_n(id.begin(), 8, endless.begin());
+  EXPECT_THAT(ParseUniqueId(endless),
+              FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("spcclGetUniqueId")));
+}
+
+TEST(UniqueIdsTest, RefusesAnAddressThatDoesNotFit) {
+  UniqueIds longest(kBoot, std::string(UniqueIds::kLongestAddress, 'h'));
+  EXPECT_EQ(ParseUniqueId(*longest.Issue(kUid))->address.size(), UniqueIds::kLongestAddress);
+  UniqueIds longer(kBoot, std::string(UniqueIds::kLongestAddress + 1, 'h'));
+  EXPECT_THAT(longer.Issue(kUid),
+              FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("longer than")));
 }
 
 TEST(UniqueIdsTest, AUserWhoAsksForManyLosesOnlyTheirOwn) {

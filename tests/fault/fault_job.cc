@@ -10,6 +10,7 @@
 #include <fstream>
 #include <new>
 #include <ostream>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -17,9 +18,6 @@
 #include "tests/support/raw_client.h"
 
 namespace spccl::testing {
-namespace {
-
-// Asked for over the raw protocol: the library would start a thread in the test, which forks.
 spcclUniqueId NewUniqueId(const SpawnedDaemon& daemon) {
   absl::StatusOr<RawClient> client = RawClient::Open(daemon.socket_path());
   SPCCL_CHECK(client.ok());
@@ -29,8 +27,6 @@ spcclUniqueId NewUniqueId(const SpawnedDaemon& daemon) {
   std::memcpy(id.internal, bytes->data(), sizeof id.internal);
   return id;
 }
-
-}  // namespace
 
 void FaultJob::Unmap::operator()(Shared* shared) const {
   ::munmap(shared, sizeof *shared);
@@ -51,18 +47,24 @@ void AwaitStop(std::atomic<uint32_t>& stop) {
   while (stop.load() == 0) FutexWait(&stop, 0, -1);
 }
 
-FaultJob::FaultJob(const SpawnedDaemon& daemon, int ranks, std::function<int(RankContext&)> body) {
+FaultJob::FaultJob(const SpawnedDaemon& daemon, int ranks, std::function<int(RankContext&)> body)
+    : FaultJob(std::vector<const SpawnedDaemon*>(ranks, &daemon), std::move(body)) {}
+
+FaultJob::FaultJob(const std::vector<const SpawnedDaemon*>& daemon_of_rank,
+                   std::function<int(RankContext&)> body) {
+  const int ranks = static_cast<int>(daemon_of_rank.size());
+  std::vector<std::string> runtime_dirs;
+  for (const SpawnedDaemon* daemon : daemon_of_rank) runtime_dirs.push_back(daemon->runtime_dir());
   void* memory =
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   SPCCL_CHECK(memory != MAP_FAILED);
   shared_.reset(new (memory) Shared);
-  const spcclUniqueId id = NewUniqueId(daemon);
-  const std::string runtime_dir = daemon.runtime_dir();
+  const spcclUniqueId id = NewUniqueId(*daemon_of_rank[0]);
   Shared* const shared = shared_.get();
   processes_ =
       std::make_unique<MultiProcess>(ranks, [=](int rank, const MultiProcess::Report& report) {
         ::setsid();
-        ::setenv("SPCCL_RUNTIME_DIR", runtime_dir.c_str(), 1);
+        ::setenv("SPCCL_RUNTIME_DIR", runtime_dirs[rank].c_str(), 1);
         spcclComm_t comm = nullptr;
         if (spcclCommInitRank(&comm, ranks, id, rank) != spcclSuccess) {
           report(std::string("no communicator: ") + spcclGetLastError(nullptr));

@@ -22,6 +22,9 @@ inline constexpr int64_t kToldWithinNs = 1'000'000'000;  // what the product pro
 // A daemon that serves; ends the test program if it does not start.
 std::unique_ptr<SpawnedDaemon> StartServing(std::vector<std::string> flags = {});
 
+// Asked for over the raw protocol: the library would start a thread in the test, which forks.
+spcclUniqueId NewUniqueId(const SpawnedDaemon& daemon);
+
 // What a rank process has: its communicator, made, and the way to report.
 struct RankContext {
   int rank;
@@ -40,6 +43,9 @@ class FaultJob {
   // code. A process that cannot make the communicator exits with 99 and reports why. Each process
   // is a kernel session of its own, so that no two FaultJobs share a job of the daemon's.
   FaultJob(const SpawnedDaemon& daemon, int ranks, std::function<int(RankContext&)> body);
+  // The same over several daemons: each rank's, by rank. The unique id comes from the first's.
+  FaultJob(const std::vector<const SpawnedDaemon*>& daemon_of_rank,
+           std::function<int(RankContext&)> body);
 
   MultiProcess& processes() { return *processes_; }
   void Stop() { RaiseStop(shared_->stop); }

@@ -38,7 +38,7 @@ void FuzzCheck(fuzz::Input& data) {
     return ref.buffer_id == shm::kRawAddress ? ~uint64_t{0} : kBufferBytes;
   };
   SPCCL_CHECK(recv_end <= most(slot.recv));
-  const bool reads = check.op.kind != OpKind::kBroadcast || check.op.root == self.rank;
+  const bool reads = !HasRoot(check.op.kind) || check.op.root == self.rank;
   SPCCL_CHECK(!reads || send_end <= most(slot.send));
 }
 
@@ -47,6 +47,7 @@ class CommunicatorFuzz {
   explicit CommunicatorFuzz(uint32_t ranks) : comm_(1, "job", 0, ranks) {
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       Communicator::Member member;
+      member.session_id = rank + 1;
       member.pid = static_cast<pid_t>(rank + 1);
       SPCCL_CHECK(comm_.Join(rank, ranks, member, 1'000'000).ok());
     }

@@ -30,7 +30,8 @@
  *   - SPCCL_INIT_TIMEOUT_MS: how long spcclCommInitRank waits for the other ranks, default: as the
  *     daemon is configured.
  *   - SPCCL_ALGO: "auto", "local" or "ring", the algorithm of communicators made from now on.
- *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column" or "coo", their sparse sends' format.
+ *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column", "coo" or "gap", their sparse sends'
+ * format.
  *   - SPCCL_RELAY_BYTES: from how many bytes on an all-reduce on ordinary memory is copied by this
  *     process while it runs, if all ranks do so; default 8388608.
  *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory through the library's buffers even where the
@@ -254,6 +255,13 @@ SPCCL_API spcclResult_t spcclAllReduce(const void* sendbuff, void* recvbuff, siz
 SPCCL_API spcclResult_t spcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                        spcclDataType_t datatype, int root, spcclComm_t comm,
                                        spcclStream_t stream);
+
+/* Rank r's recvbuff (recvcount elements) gets part r of the root's sendbuff (recvcount * nranks
+ * elements). On other ranks sendbuff is not looked at. In place, at the root:
+ * recvbuff == sendbuff + root * recvcount. */
+SPCCL_API spcclResult_t spcclScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                     spcclDataType_t datatype, int root, spcclComm_t comm,
+                                     spcclStream_t stream);
 
 /* ---- Groups ------------------------------------------------------------------------------------
  *

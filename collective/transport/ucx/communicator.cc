@@ -221,7 +221,9 @@ absl::StatusOr<std::shared_ptr<CommunicatorState::Operation>> CommunicatorState:
     const OperationOptions& options) {
   const Lock lock(mutex);
   if (closed) return absl::CancelledError("the communicator is closed");
-  if (failure.has_value()) return failure->reason;
+  if (failure.has_value()) {
+    return Annotate(failure->reason, absl::StrCat("lost rank ", failure->rank));
+  }
   SPCCL_CHECK(!last_opened.has_value() || options.sequence > *last_opened);
   last_opened = options.sequence;
   // What was heard of operations that were passed over is of no use.

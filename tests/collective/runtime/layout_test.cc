@@ -14,7 +14,7 @@ TEST(LayoutTest, SlicesCoverTheBuffersOnce) {
       const uint32_t chunks = op.kind == OpKind::kBroadcast ? 1 : 3;
       const Layout layout(op, chunks, 32);
       const bool own_input = op.kind == OpKind::kAllGather;
-      const bool own_output = op.kind == OpKind::kReduceScatter;
+      const bool own_output = op.kind == OpKind::kReduceScatter || op.kind == OpKind::kScatter;
       for (uint32_t rank = 0; rank < 3; ++rank) {
         std::vector<int> input(SendElements(op, 3)), output(RecvElements(op, 3));
         for (uint32_t chunk = 0; chunk < chunks; ++chunk) {

@@ -25,9 +25,10 @@ TEST(MakeTaskTest, RefusesWhatCannotRun) {
 
 TEST(MakeTaskTest, AutoIsTheLocalPlan) {
   policy::Settings settings;
-  EXPECT_EQ(Resolve(settings), policy::Algorithm::kLocal);
+  EXPECT_EQ(Resolve(settings, OpKind::kAllReduce), policy::Algorithm::kLocal);
   settings.algorithm = policy::Algorithm::kRing;
-  EXPECT_EQ(Resolve(settings), policy::Algorithm::kRing);
+  EXPECT_EQ(Resolve(settings, OpKind::kAllReduce), policy::Algorithm::kRing);
+  EXPECT_EQ(Resolve(settings, OpKind::kScatter), policy::Algorithm::kLocal);
 }
 
 }  // namespace

@@ -106,6 +106,7 @@ TEST(PlanTaskTransportTest, AnyOrderAcrossLanesGivesTheSameResult) {
   const uint64_t seed = Seed();
   for (uint64_t round = 0; round < 20; ++round) {
     for (int kind = 0; kind < kOpKindCount; ++kind) {
+      if (!policy::HasPlan(policy::Algorithm::kRing, static_cast<OpKind>(kind))) continue;
       FakeRun run(Op(static_cast<OpKind>(kind)), seed + round);
       run.Alternate();
       run.ExpectRight();

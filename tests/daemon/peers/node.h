@@ -136,12 +136,12 @@ inline PeerNetOptions OptionsOf(uint64_t boot_id) {
 // A message that carries a number, to be told apart.
 inline v1::PeerMessage Numbered(uint32_t number) {
   v1::PeerMessage message;
-  message.mutable_join_ack()->set_rank(number);
+  message.mutable_join()->set_rank(number);
   return message;
 }
 inline std::vector<uint32_t> NumbersOf(const Node::Peer& peer) {
   std::vector<uint32_t> numbers;
-  for (const v1::PeerMessage& message : peer.messages) numbers.push_back(message.join_ack().rank());
+  for (const v1::PeerMessage& message : peer.messages) numbers.push_back(message.join().rank());
   return numbers;
 }
 

@@ -287,7 +287,7 @@ TEST(PeerNetTest, APeerThatTakesNothingGoesDown) {
   const PeerId id = a.Connect(b);
   ASSERT_TRUE(a.AwaitUp(id));
   v1::PeerMessage big = Numbered(0);
-  big.mutable_join_ack()->set_unique_id(std::string(1 << 20, 'x'));
+  big.mutable_join()->set_unique_id(std::string(1 << 20, 'x'));
   absl::Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) status = a->Send(id, big);
   EXPECT_FALSE(status.ok());

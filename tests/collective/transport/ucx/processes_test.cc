@@ -120,6 +120,7 @@ TEST_P(ProcessesTest, EachFrameOnceInOrderWithItsBytes) {
     operation->Start(&sink);
     for (int frame = 0; frame < kFrames; ++frame) {
       for (int to = 0; to < processes; ++to) {
+        if (to == self) continue;
         const Tag tag{.from = static_cast<uint32_t>(self),
                       .to = static_cast<uint32_t>(to),
                       .lane = static_cast<uint64_t>(frame % kLanes),
@@ -127,8 +128,9 @@ TEST_P(ProcessesTest, EachFrameOnceInOrderWithItsBytes) {
         if (!operation->Send(tag, MakeFrame(size_of(self, to, frame), frame)).ok()) return 2;
       }
     }
-    const auto arrived = sink.AwaitFrames(kFrames * processes);
-    if (arrived.size() != size_t{kFrames} * static_cast<size_t>(processes)) return 3;
+    const int expected = kFrames * (processes - 1);
+    const auto arrived = sink.AwaitFrames(expected);
+    if (arrived.size() != static_cast<size_t>(expected)) return 3;
     std::map<std::pair<uint32_t, uint64_t>, int> last;
     for (const auto& [tag, frame] : arrived) {
       const int number = static_cast<int>(tag.chunk);

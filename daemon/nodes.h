@@ -1,0 +1,83 @@
+// The daemons of other nodes, as the core sees them: control messages both ways, word of who comes
+// and goes, and the data path of a communicator. daemon/peer_nodes.h is the real one; tests have
+// others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collective/op.h"
+#include "collective/transport/transport.h"
+#include "daemon/unique_ids.h"
+
+namespace spccl::v1 {
+class PeerMessage;
+}  // namespace spccl::v1
+
+namespace spccl::daemon {
+
+using NodeId = uint64_t;  // of a daemon, in this daemon's life; 0: none, or this one
+
+struct NodeInfo {
+  std::string name;     // of the host, for people
+  std::string address;  // where others reach its daemon
+  uint64_t boot_id = 0;
+};
+
+// Called on any thread, for one node in the order in which things happened. They must only hand
+// over: they may not call into Nodes.
+struct NodeEvents {
+  // Messages go both ways, and so do frames.
+  std::function<void(NodeId, const NodeInfo&)> on_up;
+  // It is out of reach, or never was in reach; final for this id. The status names the node.
+  std::function<void(NodeId, const absl::Status&)> on_down;
+  std::function<void(NodeId, std::shared_ptr<const v1::PeerMessage>)> on_message;
+};
+
+// The data path of one communicator. Its transports are gone before it, it before its Nodes.
+class NodeChannel {
+ public:
+  virtual ~NodeChannel() = default;
+  // For the operations of the communicator in order. Frames may arrive before; they are kept.
+  // `plan`: digest of what all nodes must have planned alike.
+  virtual absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
+      const OpDesc& op, uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes) = 0;
+};
+
+// Thread-safe; nothing waits for a peer.
+class Nodes {
+ public:
+  virtual ~Nodes() = default;
+
+  // Once, before anything else; no event comes before.
+  virtual void Start(NodeEvents events) = 0;
+  // No event comes after. Peers are told; what was sent before still goes out, within half a
+  // second.
+  virtual void Stop() = 0;
+
+  virtual const NodeInfo& self() const = 0;
+
+  // The daemon with this boot id, connected to at `address` if it is not yet; it is up when on_up
+  // has said so. Held until Release; one that nobody holds may be let go. InvalidArgument: it is
+  // this one.
+  virtual absl::StatusOr<NodeId> Connect(const std::string& address, uint64_t boot_id) = 0;
+  virtual void Hold(NodeId node) = 0;
+  virtual void Release(NodeId node) = 0;
+
+  // Sent in order, once it is up; dropped if it is down.
+  virtual void Send(NodeId node, const v1::PeerMessage& message) = 0;
+
+  // `node_of_rank`: 0 for ranks of this node; the others must be up.
+  virtual absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
+      const CommKey& key, const std::vector<NodeId>& node_of_rank) = 0;
+
+  // How frames reach a node, for people: "tcp/eth0"; empty if they do not.
+  virtual std::string RouteTo(NodeId node) const = 0;
+};
+
+}  // namespace spccl::daemon

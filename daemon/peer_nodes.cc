@@ -1,0 +1,261 @@
+#include "daemon/peer_nodes.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/transport/ucx/fabric.h"
+
+namespace spccl::daemon {
+namespace {
+
+namespace ucx = transport::ucx;
+
+ucx::Key128 KeyOf(const CommKey& key) {
+  ucx::Key128 words;
+  std::memcpy(&words.high, key.data(), sizeof words.high);
+  std::memcpy(&words.low, key.data() + sizeof words.high, sizeof words.low);
+  return words;
+}
+
+class UcxChannel final : public NodeChannel {
+ public:
+  explicit UcxChannel(std::unique_ptr<ucx::Communicator> communicator)
+      : communicator_(std::move(communicator)) {}
+
+  absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
+      const OpDesc& op, uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes) override {
+    return communicator_->OpenOperation({.sequence = sequence,
+                                         .facts = {.op = op, .plan = plan},
+                                         .largest_frame_bytes = largest_frame_bytes});
+  }
+
+ private:
+  const std::unique_ptr<ucx::Communicator> communicator_;
+};
+
+class PeerNodes final : public Nodes {
+ public:
+  static absl::StatusOr<std::unique_ptr<Nodes>> Create(peers::PeerNetOptions options) {
+    auto nodes = std::unique_ptr<PeerNodes>(new PeerNodes());
+    if (::getrandom(&options.boot_id, sizeof options.boot_id, 0) != sizeof options.boot_id) {
+      return ErrnoStatus(errno, "getrandom");
+    }
+    nodes->self_.boot_id = options.boot_id;
+    SPCCL_ASSIGN_OR_RETURN(nodes->fabric_, ucx::Fabric::Create({}));
+    peers::PeerCallbacks callbacks;
+    callbacks.on_up = [raw = nodes.get()](peers::PeerId peer, const peers::PeerInfo& info) {
+      raw->OnStreamUp(peer, info);
+    };
+    callbacks.on_message = [raw = nodes.get()](peers::PeerId peer, v1::PeerMessage message) {
+      raw->OnStreamMessage(peer, std::move(message));
+    };
+    callbacks.on_down = [raw = nodes.get()](peers::PeerId peer, const absl::Status& status) {
+      raw->OnStreamDown(peer, status);
+    };
+    SPCCL_ASSIGN_OR_RETURN(nodes->net_,
+                           peers::PeerNet::Create(std::move(options), std::move(callbacks)));
+    nodes->self_.address = nodes->net_->address();
+    nodes->self_.name = nodes->net_->name();
+    return nodes;
+  }
+
+  ~PeerNodes() override {
+    Stop();
+    fabric_.reset();  // its threads call us until then
+  }
+
+  void Start(NodeEvents events) override {
+    const std::lock_guard lock(mutex_);
+    events_ = std::move(events);
+    for (auto& [node, peer] : peers_) {
+      if (peer.link_up) TellUp(node, &peer);
+    }
+  }
+
+  void Stop() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    net_.reset();
+    const std::lock_guard lock(mutex_);
+    events_ = {};
+  }
+
+  const NodeInfo& self() const override { return self_; }
+
+  absl::StatusOr<NodeId> Connect(const std::string& address, uint64_t boot_id) override {
+    return net_->Connect(address, boot_id);
+  }
+  void Hold(NodeId node) override {
+    // One that has gone down in this moment: its on_down is under way.
+    net_->AddReference(node).IgnoreError();
+  }
+  void Release(NodeId node) override { net_->Release(node); }
+  void Send(NodeId node, const v1::PeerMessage& message) override {
+    net_->Send(node, message).IgnoreError();  // down: on_down tells
+  }
+
+  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
+      const CommKey& key, const std::vector<NodeId>& node_of_rank) override {
+    ucx::CommunicatorOptions options{.key = KeyOf(key), .link_of_rank = {}};
+    for (const NodeId node : node_of_rank) {
+      std::shared_ptr<ucx::Link> link = node == 0 ? nullptr : LinkOf(node);
+      if (node != 0 && link == nullptr) return absl::UnavailableError("a node has gone");
+      options.link_of_rank.push_back(std::move(link));
+    }
+    SPCCL_ASSIGN_OR_RETURN(auto communicator, fabric_->OpenCommunicator(std::move(options)));
+    return std::make_unique<UcxChannel>(std::move(communicator));
+  }
+
+  std::string RouteTo(NodeId node) const override {
+    const std::shared_ptr<ucx::Link> link = LinkOf(node);
+    return link == nullptr ? "" : link->DescribeRoute();
+  }
+
+ private:
+  struct Peer {
+    NodeInfo info;
+    std::optional<ucx::Offer> offered;  // and not used yet
+    std::shared_ptr<ucx::Link> link;
+    bool link_up = false;
+    // What came before the link was up, or before Start.
+    std::vector<std::shared_ptr<const v1::PeerMessage>> early;
+  };
+
+  PeerNodes() = default;
+
+  std::shared_ptr<ucx::Link> LinkOf(NodeId node) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(node);
+    return found == peers_.end() ? nullptr : found->second.link;
+  }
+
+  void OnStreamUp(peers::PeerId id, const peers::PeerInfo& info) {
+    ucx::Offer offer;
+    {
+      const std::lock_guard lock(mutex_);
+      Peer& peer = peers_[id];
+      peer.info = {.name = info.name, .address = info.address, .boot_id = info.boot_id};
+      if (self_.boot_id > info.boot_id) return;  // it makes the first offer
+      offer = fabric_->MakeOffer();
+      peer.offered = offer;
+    }
+    SendOffer(id, offer);
+  }
+
+  void SendOffer(peers::PeerId id, const ucx::Offer& offer) {
+    v1::PeerMessage message;
+    message.mutable_link_offer()->set_offer(ucx::FormatOffer(offer));
+    net_->Send(id, std::move(message)).IgnoreError();
+  }
+
+  void OnStreamMessage(peers::PeerId id, v1::PeerMessage message) {
+    if (message.kind_case() == v1::PeerMessage::kLinkOffer) {
+      const absl::Status status = MakeLink(id, message.link_offer());
+      if (!status.ok()) net_->Drop(id, status);
+      return;
+    }
+    auto shared = std::make_shared<const v1::PeerMessage>(std::move(message));
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_[id];
+    if (peer.link_up && events_.on_message) {
+      events_.on_message(id, std::move(shared));
+    } else {
+      peer.early.push_back(std::move(shared));
+    }
+  }
+
+  absl::Status MakeLink(peers::PeerId id, const v1::LinkOffer& message) {
+    SPCCL_ASSIGN_OR_RETURN(const ucx::Offer theirs, ucx::ParseOffer(message.offer()));
+    ucx::Offer own;
+    std::string name;
+    {
+      const std::lock_guard lock(mutex_);
+      Peer& peer = peers_[id];
+      if (peer.link != nullptr) return absl::InvalidArgumentError("it offers a second data link");
+      own = peer.offered ? *peer.offered : fabric_->MakeOffer();
+      name = peer.info.name;
+      const bool answers = peer.offered.has_value();
+      peer.offered.reset();
+      if (!answers) SendOffer(id, own);
+    }
+    ucx::ConnectOptions options{.name = name, .own = own, .peer = theirs};
+    options.on_up = [this, id] { OnLinkUp(id); };
+    options.on_failed = [this, id, name](const absl::Status& status) {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      net_->Drop(id, Annotate(status, absl::StrCat("the data link to ", name)));
+    };
+    absl::StatusOr<std::shared_ptr<ucx::Link>> link = fabric_->Connect(std::move(options));
+    if (!link.ok()) {
+      fabric_->Withdraw(own);
+      return link.status();
+    }
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_[id];
+    peer.link = *std::move(link);
+    if (peer.link_up) TellUp(id, &peer);  // it came up while Connect returned
+    return absl::OkStatus();
+  }
+
+  void OnLinkUp(peers::PeerId id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(id);
+    if (found == peers_.end()) return;
+    found->second.link_up = true;
+    if (found->second.link != nullptr) TellUp(id, &found->second);
+  }
+
+  // Requires mutex_.
+  void TellUp(NodeId node, Peer* peer) {
+    if (!events_.on_up) return;
+    events_.on_up(node, peer->info);
+    for (auto& message : std::exchange(peer->early, {})) {
+      events_.on_message(node, std::move(message));
+    }
+  }
+
+  void OnStreamDown(peers::PeerId id, const absl::Status& status) {
+    std::shared_ptr<ucx::Link> link;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = peers_.find(id);
+      if (found != peers_.end()) {
+        link = std::move(found->second.link);
+        if (found->second.offered) fabric_->Withdraw(*found->second.offered);
+        peers_.erase(found);
+      }
+      const absl::Status reason =
+          status.ok() ? absl::UnavailableError("the connection was not used any more") : status;
+      if (events_.on_down) events_.on_down(id, reason);
+    }
+    if (link != nullptr) fabric_->Disconnect(link);
+  }
+
+  NodeInfo self_;
+  std::unique_ptr<ucx::Fabric> fabric_;
+  std::unique_ptr<peers::PeerNet> net_;
+
+  mutable std::mutex mutex_;
+  NodeEvents events_;
+  bool stopping_ = false;
+  std::map<NodeId, Peer> peers_;  // whose stream is up
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Nodes>> CreatePeerNodes(peers::PeerNetOptions options) {
+  return PeerNodes::Create(std::move(options));
+}
+
+}  // namespace spccl::daemon
