@@ -270,7 +270,8 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
   const policy::Settings settings =
       hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes());
   if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
-  entry.running_algorithm = std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));
+  entry.running_algorithm =
+      std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));
   return hooks_.make_task(
       running->parts[0].op, ranks, settings,
       [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); });

@@ -110,7 +110,7 @@ struct TuningChange {
   policy::Tuning tuning;
   uint64_t from_sequence = 0;      // the first operation that runs by it
   std::set<NodeId> waiting_for{};  // the leader's: who has not prepared
-  };
+};
 
 // What a communicator over several nodes has beside its ranks.
 struct NodeGroup {
@@ -127,8 +127,8 @@ struct NodeGroup {
   bool said_ready = false;
   std::unique_ptr<NodeChannel> channel;
   std::unique_ptr<runtime::NodeScope> plans;
-  policy::Tuning tuning;  // at the root, while it forms, with the slowest costs so far
-  std::optional<TuningChange> change;      // that is being agreed on
+  policy::Tuning tuning;               // at the root, while it forms, with the slowest costs so far
+  std::optional<TuningChange> change;  // that is being agreed on
   std::deque<TuningChange> coming_changes;  // agreed on; their operations are still to start
   uint64_t last_epoch = 0;
   // Of a rank's input, by OpKind, as the last operation counted it here; 0: none has.
