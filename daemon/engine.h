@@ -122,7 +122,7 @@ class Engine {
   void TellMembers(CommEntry& entry, bool was_forming);
   void EraseIfAbandoned(uint64_t comm_id);
 
-  // engine_nodes.cc: communicators over several nodes.
+  // engine_nodes.cc and engine_meeting.cc: communicators over several nodes.
   void ListenToNodes();
   void OnNodeUp(NodeId node, const NodeInfo& info);
   void OnNodeDown(NodeId node, const absl::Status& status);

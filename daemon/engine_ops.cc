@@ -32,8 +32,10 @@ uint64_t InputBytes(const OpDesc& op, uint32_t ranks, const std::vector<uint32_t
   return SendElements(op, ranks) * SizeOf(op.dtype) * readers;
 }
 
-// What one rank is told of an operation's end. The rank at fault gets the error itself, the others
-// an error that names it.
+constexpr uint32_t kNobody = UINT32_MAX;
+
+// What one rank (kNobody: none of them) is told of an operation's end. The rank at fault gets the
+// error itself, the others an error that names it.
 absl::Status StatusFor(uint32_t rank, const RunningOp& running, const runtime::OpResult& result) {
   const int culprit = result.culprit_rank;
   const bool is_known = culprit >= 0 && static_cast<size_t>(culprit) < running.rank_names->size();
@@ -331,7 +333,8 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
   entry->comm.FinishRunning(now_ns);
   // The other nodes would wait for this one's frames for ever.
   if (entry->across() && !result.status.ok()) {
-    FailComm(running->comm_id, {.status = result.status, .culprit_rank = result.culprit_rank});
+    FailComm(running->comm_id,
+             {.status = StatusFor(kNobody, *running, result), .culprit_rank = result.culprit_rank});
   }
   Pump(running->comm_id);
   EraseIfAbandoned(running->comm_id);

@@ -1,0 +1,278 @@
+// How a communicator over several nodes comes about.
+//
+// The root, the daemon that made the unique id, takes all ranks in: its own from its sessions, the
+// others from Join. With the last one it sends Form to all nodes that have ranks. Node i connects
+// to the nodes before it, opens the communicator's data path when it is connected to all, and says
+// Ready; when all have, the root says Go, and every rank's CommInit returns.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "daemon/engine.h"
+#include "daemon/join_check.h"
+#include "daemon/message_bytes.h"
+#include "daemon/tuning_message.h"
+#include "proto/spccl/v1/peer.pb.h"
+
+namespace spccl::daemon {
+
+NodeGroup& Engine::GroupOf(CommEntry& entry, const CommKey& key) {
+  if (!entry.group) {
+    entry.group.emplace();
+    entry.group->key = key;
+    registry_.comm_of_key[key] = entry.comm.id();
+  }
+  return *entry.group;
+}
+
+void Engine::Hold(NodeGroup& group, NodeId node) {
+  if (!group.peers.insert(node).second) return;
+  nodes_->Hold(node);
+  group.held.push_back(node);
+}
+
+// --- At the root ---
+
+absl::Status Engine::OnJoin(NodeId node, const v1::Join& join) {
+  SPCCL_ASSIGN_OR_RETURN(const UniqueIdBytes unique_id,
+                         ArrayOf<sizeof(UniqueIdBytes)>(join.unique_id(), "a unique id"));
+  SPCCL_ASSIGN_OR_RETURN(const UniqueIdParts parts, ParseUniqueId(unique_id));
+  SPCCL_RETURN_IF_ERROR(
+      CheckRank(join.rank(), join.ranks(), options_.limits.ranks_per_communicator));
+  const auto costs =
+      policy::CostsFrom({join.costs().data(), static_cast<size_t>(join.costs_size())});
+  if (!costs) return absl::InvalidArgumentError("a node with impossible costs");
+  Communicator::Member member;
+  member.pid = join.pid();
+  member.node = registry_.nodes_up[node].name;
+  SPCCL_ASSIGN_OR_RETURN(member.wishes, WishesOf(join.algorithm(), join.codec()));
+  SPCCL_ASSIGN_OR_RETURN(
+      CommEntry* const entry,
+      FindOrMakeComm({.job_id = join.job_id(), .uid = join.uid()}, unique_id, join.ranks()));
+  NodeGroup& group = GroupOf(*entry, parts.key);
+  if (!group.is_root) group.tuning.costs = options_.costs;
+  group.is_root = true;
+  group.tuning.costs = policy::SlowerOf(group.tuning.costs, *costs);
+  Hold(group, node);
+  const int64_t wait_ns =
+      join.deadline_ms() == 0 ? options_.init_timeout_ns : int64_t{join.deadline_ms()} * 1'000'000;
+  const absl::Status joined =
+      entry->comm.Join(join.rank(), join.ranks(), member, MonotonicNanos() + wait_ns);
+  if (!joined.ok()) {
+    FailComm(entry->comm.id(), {.status = joined});
+    return absl::OkStatus();  // all nodes of it were told, this one too
+  }
+  group.node_of_joined[join.rank()] = node;
+  if (entry->comm.state() == Communicator::State::kConnecting) BeginForm(*entry);
+  return absl::OkStatus();
+}
+
+void Engine::BeginForm(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
+  unique_ids_.UseUp(entry.unique_id, absl::FailedPreconditionError(
+                                         "the unique id has formed a communicator already"));
+  std::map<NodeId, uint32_t> index_of;
+  for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
+    const NodeId node = entry.comm.member(rank).local() ? 0 : group.node_of_joined[rank];
+    const auto [found, is_new] = index_of.emplace(node, static_cast<uint32_t>(group.nodes.size()));
+    if (is_new) {
+      const NodeInfo& info = node == 0 ? nodes_->self() : registry_.nodes_up[node];
+      group.nodes.push_back({.info = info, .id = node});
+      if (node == 0) group.here = found->second;
+    }
+    group.node_of_rank.push_back(found->second);
+  }
+  v1::PeerMessage message;
+  v1::Form& form = *message.mutable_form();
+  form.set_unique_id(std::string(entry.unique_id.begin(), entry.unique_id.end()));
+  form.set_comm_key(BytesOf(group.key));
+  for (const NodeSeat& seat : group.nodes) {
+    v1::Node& node = *form.add_nodes();
+    node.set_name(seat.info.name);
+    node.set_address(seat.info.address);
+    node.set_boot_id(seat.info.boot_id);
+  }
+  for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
+    form.add_node_of_rank(group.node_of_rank[rank]);
+    form.add_pid_of_rank(entry.comm.member(rank).pid);
+  }
+  group.tuning.algorithm =
+      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes()).algorithm;
+  *form.mutable_tuning() = ToMessage(group.tuning);
+  TellNodes(entry, message);
+  BeginConnect(entry);
+}
+
+void Engine::OnReady(NodeId node, CommEntry& entry) {
+  if (!entry.group->is_root || entry.comm.state() != Communicator::State::kConnecting) return;
+  for (NodeSeat& seat : entry.group->nodes) {
+    if (seat.id == node) seat.ready = true;
+  }
+  CheckAllReady(entry);
+}
+
+void Engine::CheckAllReady(CommEntry& entry) {
+  std::string missing;
+  for (const NodeSeat& seat : entry.group->nodes) {
+    if (!seat.ready) absl::StrAppend(&missing, missing.empty() ? "" : ", ", seat.info.name);
+  }
+  if (!missing.empty()) {
+    entry.comm.SetWaitingFor(absl::StrCat(missing, " to be connected with all nodes"));
+    return;
+  }
+  v1::PeerMessage go;
+  go.mutable_go()->set_comm_key(BytesOf(entry.group->key));
+  TellNodes(entry, go);
+  OpenComm(entry);
+}
+
+// --- At the other nodes ---
+
+absl::StatusOr<CommEntry*> Engine::FindOrMakeRemoteComm(const Asker& asker,
+                                                        const UniqueIdBytes& unique_id,
+                                                        uint32_t ranks,
+                                                        const UniqueIdParts& parts) {
+  if (nodes_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "the unique id was made by another node's spccld, and this one is not configured to talk "
+        "to "
+        "others (peers.listen)");
+  }
+  if (CommEntry* const entry = registry_.FindComm(parts.key)) {
+    if (entry->comm.uid() == asker.uid && entry->unique_id == unique_id) return entry;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the unique id is not known to this spccld for uid ", asker.uid));
+  }
+  SPCCL_ASSIGN_OR_RETURN(const NodeId root, nodes_->Connect(parts.address, parts.boot_id));
+  const absl::StatusOr<CommEntry*> entry = MakeComm(asker, unique_id, ranks, parts.address);
+  if (!entry.ok()) {
+    nodes_->Release(root);
+    return entry;
+  }
+  NodeGroup& group = GroupOf(**entry, parts.key);
+  group.peers.insert(root);
+  group.held.push_back(root);
+  return entry;
+}
+
+void Engine::SendJoin(const CommEntry& entry, const Session& session, const shm::Request& request) {
+  v1::PeerMessage message;
+  v1::Join& join = *message.mutable_join();
+  join.set_unique_id(std::string(entry.unique_id.begin(), entry.unique_id.end()));
+  join.set_rank(request.comm_init.rank);
+  join.set_ranks(request.comm_init.ranks);
+  join.set_uid(session.peer.uid);
+  join.set_pid(session.peer.pid);
+  join.set_program(session.name);
+  join.set_job_id(session.peer.job_id);
+  join.set_deadline_ms(request.comm_init.deadline_ms);
+  for (const double cost : policy::ToArray(options_.costs)) join.add_costs(cost);
+  join.set_algorithm(std::string(shm::TextOf(request.comm_init.algorithm)));
+  join.set_codec(std::string(shm::TextOf(request.comm_init.codec)));
+  TellNodes(entry, message);  // the root is the only one known yet
+}
+
+absl::Status Engine::OnForm(NodeId node, const v1::Form& form) {
+  SPCCL_ASSIGN_OR_RETURN(const CommKey key, ArrayOf<sizeof(CommKey)>(form.comm_key(), "a key"));
+  CommEntry& entry = *registry_.FindComm(key);
+  NodeGroup& group = *entry.group;
+  const auto ranks = static_cast<int>(entry.comm.ranks());
+  if (group.is_root || !group.nodes.empty() || form.node_of_rank_size() != ranks ||
+      form.pid_of_rank_size() != ranks || form.nodes_size() < 1 || form.nodes_size() > ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        registry_.nodes_up[node].name, " says nonsense about the communicator's nodes"));
+  }
+  for (int i = 0; i < form.nodes_size(); ++i) {
+    const v1::Node& said = form.nodes(i);
+    NodeSeat seat;
+    seat.info = {.name = said.name(), .address = said.address(), .boot_id = said.boot_id()};
+    if (said.boot_id() == boot_id_) group.here = i;
+    group.nodes.push_back(std::move(seat));
+  }
+  std::vector<Communicator::Member> members(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const uint32_t of_rank = form.node_of_rank(rank);
+    if (of_rank >= group.nodes.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", rank, " on a node that is not listed"));
+    }
+    group.node_of_rank.push_back(of_rank);
+    members[rank].pid = form.pid_of_rank(rank);
+    if (of_rank != group.here) members[rank].node = group.nodes[of_rank].info.name;
+  }
+  SPCCL_ASSIGN_OR_RETURN(group.tuning, FromMessage(form.tuning()));
+  SPCCL_RETURN_IF_ERROR(entry.comm.Meet(members));
+  BeginConnect(entry);
+  return absl::OkStatus();
+}
+
+// --- At all nodes ---
+
+void Engine::BeginConnect(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
+  for (uint32_t i = 0; group.here && i < *group.here; ++i) {
+    const NodeInfo& info = group.nodes[i].info;
+    const absl::StatusOr<NodeId> node = nodes_->Connect(info.address, info.boot_id);
+    if (!node.ok()) return FailComm(entry.comm.id(), {.status = node.status()});
+    group.peers.insert(*node);
+    group.held.push_back(*node);
+  }
+  ContinueConnect(entry);
+}
+
+void Engine::ContinueConnect(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
+  if (group.channel != nullptr || group.said_ready) return;
+  if (!group.here) return CheckAllReady(entry);  // a root without ranks waits for the others
+  std::string missing;
+  for (uint32_t i = 0; i < group.nodes.size(); ++i) {
+    NodeSeat& seat = group.nodes[i];
+    if (i == *group.here) continue;
+    const auto up =
+        std::find_if(registry_.nodes_up.begin(), registry_.nodes_up.end(),
+                     [&](const auto& known) { return known.second.boot_id == seat.info.boot_id; });
+    if (up == registry_.nodes_up.end()) {
+      absl::StrAppend(&missing, missing.empty() ? "" : ", ", seat.info.name);
+    } else {
+      seat.id = up->first;
+      Hold(group, seat.id);
+    }
+  }
+  if (!missing.empty()) return entry.comm.SetWaitingFor(absl::StrCat(missing, " to connect"));
+  if (entry.across()) {
+    if (const absl::Status status = OpenChannel(group); !status.ok()) {
+      return FailComm(entry.comm.id(), {.status = status});
+    }
+  }
+  group.said_ready = true;
+  if (group.is_root) {
+    group.nodes[*group.here].ready = true;
+    return CheckAllReady(entry);
+  }
+  entry.comm.SetWaitingFor("the other nodes to be connected");
+  v1::PeerMessage message;
+  message.mutable_ready()->set_comm_key(BytesOf(group.key));
+  TellNodes(entry, message);
+}
+
+absl::Status Engine::OpenChannel(NodeGroup& group) {
+  std::vector<NodeId> node_of_rank;
+  for (const uint32_t node : group.node_of_rank) node_of_rank.push_back(group.nodes[node].id);
+  SPCCL_ASSIGN_OR_RETURN(group.plans, runtime::NodeScope::Create(group.node_of_rank, *group.here));
+  SPCCL_ASSIGN_OR_RETURN(group.channel, nodes_->OpenChannel(group.key, node_of_rank));
+  return absl::OkStatus();
+}
+
+void Engine::OpenComm(CommEntry& entry) {
+  if (entry.comm.state() != Communicator::State::kConnecting) return;
+  if (entry.across() && entry.group->here && entry.group->channel == nullptr)
+    return;  // a Go before our Ready: a lie
+  entry.comm.Open();
+  AnnounceReady(entry);
+  EraseIfAbandoned(entry.comm.id());  // at a root without ranks
+}
+
+}  // namespace spccl::daemon
