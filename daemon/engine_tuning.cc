@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/engine.h"
+#include "daemon/message_bytes.h"
 #include "daemon/tuning_message.h"
 #include "proto/spccl/v1/peer.pb.h"
 
@@ -56,7 +57,7 @@ void Engine::ReviewTuning(CommEntry& entry) {
   }
   v1::PeerMessage message;
   v1::TuningPrepare& prepare = *message.mutable_tuning_prepare();
-  prepare.set_comm_key(std::string(group.key.begin(), group.key.end()));
+  prepare.set_comm_key(BytesOf(group.key));
   prepare.set_epoch(change.epoch);
   *prepare.mutable_tuning() = ToMessage(change.tuning);
   group.change = std::move(change);
