@@ -358,6 +358,8 @@ TEST(EndToEnd, TheDaemonsDeathIsKnownAtOnce) {
     if (spcclAllReduce(&value, &value, 1, spcclFloat, spcclSum, world.comm, nullptr) != 0) {
       return __LINE__;
     }
+    // The daemon completes one rank after the other: without this rank 0 could kill it in between.
+    world.meet();
     if (world.rank == 0) {
       // Rank 1 never calls; the daemon dies by its own hand, so that nothing has to be timed.
       std::thread killer([&] { ::kill(world.daemon_pid, SIGKILL); });

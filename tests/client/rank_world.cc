@@ -16,9 +16,10 @@ namespace {
 
 constexpr int64_t kTimeoutMs = 90'000;
 
-// Where rank 0 leaves the unique id for the others: shared by fork().
+// Where rank 0 leaves the unique id for the others, and where they meet: shared by fork().
 struct Noticeboard {
   std::atomic<uint32_t> ready{0};
+  std::atomic<uint32_t> arrived{0};
   spcclUniqueId id;
 
   static Noticeboard* Create() {
@@ -36,6 +37,16 @@ struct Noticeboard {
     }
     while (ready.load(std::memory_order_acquire) == 0) FutexWait(&ready, 0, -1);
     return static_cast<spcclResult_t>(ready.load(std::memory_order_acquire) - 1);
+  }
+
+  void Meet(uint32_t ranks) {
+    // What each did before is visible to all afterwards.
+    const uint32_t before = arrived.fetch_add(1, std::memory_order_acq_rel);
+    const uint32_t all = (before / ranks + 1) * ranks;
+    if (before + 1 == all) FutexWakeAll(&arrived);
+    for (uint32_t seen; (seen = arrived.load(std::memory_order_acquire)) < all;) {
+      FutexWait(&arrived, seen, -1);
+    }
   }
 };
 
@@ -65,8 +76,11 @@ bool RunRanks(int ranks, const RankBody& body,
   MultiProcess processes(ranks, [&](int rank, const MultiProcess::Report& report) {
     ::setenv("SPCCL_RUNTIME_DIR", (*daemon)->runtime_dir().c_str(), 1);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-    const RankWorld world{
-        .rank = rank, .ranks = ranks, .comm = nullptr, .daemon_pid = (*daemon)->pid()};
+    const RankWorld world{.rank = rank,
+                          .ranks = ranks,
+                          .comm = nullptr,
+                          .daemon_pid = (*daemon)->pid(),
+                          .meet = [board, ranks] { board->Meet(static_cast<uint32_t>(ranks)); }};
     return RunRank(world, board, body, report);
   });
   const bool succeeded = AllSucceeded(processes.Wait(kTimeoutMs));

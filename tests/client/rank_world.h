@@ -18,6 +18,8 @@ struct RankWorld {
   int ranks;
   spcclComm_t comm;
   pid_t daemon_pid;
+  // Blocks until every rank has called it as often; nothing of spccl takes part.
+  std::function<void()> meet;
 };
 
 // 0: all was well; else a line number or a count.

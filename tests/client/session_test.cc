@@ -96,6 +96,30 @@ TEST_F(SessionTest, DeathEndsEveryWait) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
+// Nobody took the completion while the daemon lived.
+TEST_F(SessionTest, WhatWasCompletedBeforeTheDeathIsComplete) {
+  const spcclComm_t comm = OneRank();
+  spcclStream_t stream;
+  ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+  const std::vector<float> send = Rising(8);
+  std::vector<float> first(8), second(8);
+  daemon_.HoldOperations(true);
+  EXPECT_EQ(Sum(send, &first, comm, stream), spcclSuccess);
+  EXPECT_TRUE(daemon_.AwaitSubmissions(1));
+  daemon_.HoldOperations(false);
+  daemon_.Kill();
+  spcclResult_t async = spcclSuccess;
+  while (async == spcclSuccess) {
+    ASSERT_EQ(spcclCommGetAsyncError(comm, &async), spcclSuccess);
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(spcclStreamSynchronize(stream), spcclSuccess) << LastError();
+  EXPECT_EQ(first, send);
+  EXPECT_EQ(Sum(send, &second, comm, stream), spcclSystemError);
+  EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(SessionTest, DeathEndsRequestsThatWait) {
   daemon_.HoldReplies(shm::RequestType::kUniqueId, true);
   spcclResult_t result = spcclSuccess;
