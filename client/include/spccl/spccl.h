@@ -229,7 +229,11 @@ SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle
  * be found while running, and fails the operation for all ranks). spcclInvalidUsage: the
  * communicator was destroyed or is the parent's; or the ranks disagree: then all ranks get it, with
  * both values in the text. spcclRemoteError: another rank's process died, or the communicator was
- * aborted; the text names the rank. */
+ * aborted; the text names the rank.
+ *
+ * Zeros. Sparse frames (SPCCL_ALGO=ring, or between nodes) hold none: a result that travelled in
+ * them equals the dense one, and other ranks' results, under ==, and only a zero's sign may differ.
+ */
 
 /* recvbuff (count * nranks elements) gets every rank's sendbuff (sendcount elements), in rank
  * order. In place: sendbuff == recvbuff + rank * sendcount. */
@@ -244,8 +248,7 @@ SPCCL_API spcclResult_t spcclReduceScatter(const void* sendbuff, void* recvbuff,
                                            spcclComm_t comm, spcclStream_t stream);
 
 /* Combines all ranks' sendbuff (count elements); every recvbuff (count elements) gets the whole
- * result: equal values on all ranks; a zero's sign may differ between them where it travelled in a
- * sparse frame (SPCCL_ALGO=ring), which holds no zeros. In place: sendbuff == recvbuff. */
+ * result. In place: sendbuff == recvbuff. */
 SPCCL_API spcclResult_t spcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                        spcclDataType_t datatype, spcclRedOp_t op, spcclComm_t comm,
                                        spcclStream_t stream);

@@ -123,7 +123,8 @@ void ExpectConsistent(const Case& c, const OpStats& stats) {
   }
 }
 
-// The ring's result is the oracle's, with frames dense and with frames as the case says.
+// The ring's result equals the oracle's under ==, with frames dense and with frames as the case
+// says; the inputs hold zeros of both signs.
 void ExpectRight(const Case& c, std::mt19937_64* random) {
   SCOPED_TRACE(Describe(c));
   const std::vector<Bytes> inputs = Inputs(c, random);
