@@ -32,6 +32,7 @@ LIST
     test)
       cat <<'LIST'
 iproute2
+libboost-context1.81-dev|libboost-context1.83-dev|libboost-context-dev
 libgmock-dev
 libgtest-dev
 lld
