@@ -26,6 +26,12 @@ option(SPCCL_WITH_MUNGE "Let daemons prove themselves by MUNGE (needs libmunge)"
 if(SPCCL_WITH_MUNGE AND NOT MUNGE_FOUND)
   message(FATAL_ERROR "SPCCL_WITH_MUNGE is ON, but pkg-config does not find munge: install libmunge-dev")
 endif()
+# How the daemon tells systemd how it does.
+pkg_check_modules(SYSTEMD IMPORTED_TARGET libsystemd)
+option(SPCCL_WITH_SYSTEMD "Let spccld notify systemd (needs libsystemd)" ${SYSTEMD_FOUND})
+if(SPCCL_WITH_SYSTEMD AND NOT SYSTEMD_FOUND)
+  message(FATAL_ERROR "SPCCL_WITH_SYSTEMD is ON, but pkg-config does not find libsystemd: install libsystemd-dev")
+endif()
 if(SPCCL_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
 endif()

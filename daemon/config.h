@@ -32,6 +32,9 @@ struct Config {
   int64_t init_timeout_ns = 60'000'000'000;  // for all ranks of a communicator to join
   int64_t stop_timeout_ns = 10'000'000'000;  // for running operations to end after SIGTERM
 
+  // How long work that is due may rest before the daemon counts as unhealthy.
+  int64_t stall_limit_ns = 10'000'000'000;
+
   uint64_t max_sessions = 1024;
   uint64_t max_communicators = 1024;
   // Of one session, which is one client process.

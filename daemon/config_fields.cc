@@ -292,6 +292,10 @@ std::vector<Field> BuildTable() {
                             "Time for running operations to end after SIGTERM, before they are "
                             "aborted.",
                             &Config::stop_timeout_ns));
+  fields.push_back(Duration("stall_limit",
+                            "Time that work that is due may rest before the daemon counts as "
+                            "unhealthy.",
+                            &Config::stall_limit_ns));
   fields.push_back(Unsigned("limits.sessions", "Most sessions (client processes) at once.", 1,
                             1'000'000, &Config::max_sessions));
   fields.push_back(Unsigned("limits.communicators", "Most communicators at once.", 1, 1'000'000,

@@ -16,6 +16,7 @@
 #include "collective/phase.h"
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
+#include "daemon/progress.h"
 #include "kernels/format.h"
 
 namespace spccl::daemon {
@@ -128,6 +129,8 @@ class Control {
  public:
   virtual ~Control() = default;
   virtual absl::StatusOr<Snapshot> GetSnapshot() = 0;
+  // The one signal of health. Never waits, whatever the core does.
+  virtual Progress GetProgress() = 0;
   virtual absl::Status AbortComm(uint64_t comm_id, const std::string& reason) = 0;
   // Draining refuses new sessions and communicators; what runs goes on.
   virtual absl::Status SetDraining(bool draining) = 0;

@@ -175,8 +175,7 @@ void ControlServer::HealthLoop() {
 }
 
 void ControlServer::TellHealth() {
-  const absl::StatusOr<Snapshot> snapshot = core_->GetSnapshot();
-  const bool healthy = snapshot.ok() && snapshot->core.healthy;
+  const bool healthy = core_->GetProgress().healthy;
   if (told_health_ == healthy) return;
   told_health_ = healthy;
   grpc::HealthCheckServiceInterface* health = services_->server->GetHealthCheckService();

@@ -15,8 +15,6 @@ namespace spccl::daemon {
 namespace {
 
 constexpr auto kCallDeadline = std::chrono::seconds(2);
-// Older than this, a heartbeat or a slice means that something hangs.
-constexpr int64_t kStalledNs = 10'000'000'000;
 
 class CoreSubscription final : public Subscription {
  public:
@@ -58,8 +56,7 @@ absl::StatusOr<std::unique_ptr<Core>> Core::Create(CoreOptions options, CoreHook
   SPCCL_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Create());
   SPCCL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                          Engine::Create(options, std::move(hooks), loop.get(), nodes));
-  auto core =
-      std::unique_ptr<Core>(new Core(std::move(options), std::move(loop), std::move(engine)));
+  auto core = std::unique_ptr<Core>(new Core(options, std::move(loop), std::move(engine)));
   core->thread_ = std::thread([raw = core.get()] { raw->Run(); });
   ::pthread_setname_np(core->thread_.native_handle(), "spccl-core");
   return core;
@@ -97,7 +94,7 @@ void Core::Run() {
 void Core::BeginStop() {
   loop_->Post([this] {
     engine_->BeginStop();
-    if (stop_deadline_ns_ == 0) stop_deadline_ns_ = MonotonicNanos() + options_.stop_timeout_ns;
+    if (stop_deadline_ns_ == 0) stop_deadline_ns_ = MonotonicNanos() + stop_timeout_ns_;
   });
 }
 
@@ -127,14 +124,25 @@ absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
   return std::move(call->status);
 }
 
-void Core::FillProgress(CoreInfo* core) const {
+Progress Core::GetProgress() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return Progress{.age_ns = 0, .healthy = false, .detail = "spccld has stopped"};
+  }
   const int64_t now_ns = MonotonicNanos();
-  const int64_t core_age = now_ns - engine_->CoreHeartbeatNanos();
-  const int64_t slice_age = engine_->scheduler().OldestSliceNanos(now_ns);
-  core->last_progress_age_ns = std::max(core_age, slice_age);
-  core->healthy = core->last_progress_age_ns < kStalledNs;
-  if (core_age >= kStalledNs) core->health_detail = "the core thread makes no progress";
-  if (slice_age >= kStalledNs) core->health_detail = "a channel thread makes no progress";
+  const Scheduler& scheduler = engine_->scheduler();
+  return JudgeProgress({.core_ns = now_ns - engine_->CoreHeartbeatNanos(),
+                        .slice_ns = scheduler.OldestSliceNanos(now_ns),
+                        .due_ns = scheduler.DueNanos(now_ns)},
+                       stall_limit_ns_);
+}
+
+absl::Status Core::Reconfigure(const CoreOptions& next) {
+  return Call([this, next](Engine& engine) {
+    stop_timeout_ns_ = next.stop_timeout_ns;
+    engine.Reconfigure(next);
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<Snapshot> Core::GetSnapshot() {
@@ -145,7 +153,10 @@ absl::StatusOr<Snapshot> Core::GetSnapshot() {
     return absl::OkStatus();
   });
   SPCCL_RETURN_IF_ERROR(status);
-  FillProgress(&snapshot->core);
+  const Progress progress = GetProgress();
+  snapshot->core.last_progress_age_ns = progress.age_ns;
+  snapshot->core.healthy = progress.healthy;
+  snapshot->core.health_detail = progress.detail;
   return std::move(*snapshot);
 }
 

@@ -36,29 +36,37 @@ class Core final : public Control {
   // Control. Not to be called from an event's callback. Unavailable once stopped; DeadlineExceeded
   // if the core thread does not answer.
   absl::StatusOr<Snapshot> GetSnapshot() override;
+  Progress GetProgress() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override;
   std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
                                           std::function<void(const Event&)> on_event) override;
 
+  // Puts the limits and the time limits of `next` in force; everything else in it is ignored. What
+  // began under the old ones ends under them. Errors as above.
+  absl::Status Reconfigure(const CoreOptions& next);
+
   // For tests: mappings that the core holds now.
   uint32_t mappings() const { return engine_->reaper().mappings(); }
 
  private:
-  Core(CoreOptions options, std::unique_ptr<EventLoop> loop, std::unique_ptr<Engine> engine)
-      : options_(std::move(options)), loop_(std::move(loop)), engine_(std::move(engine)) {}
+  Core(const CoreOptions& options, std::unique_ptr<EventLoop> loop, std::unique_ptr<Engine> engine)
+      : stall_limit_ns_(options.stall_limit_ns),
+        stop_timeout_ns_(options.stop_timeout_ns),
+        loop_(std::move(loop)),
+        engine_(std::move(engine)) {}
   void Run();
   // Runs `fn` on the core thread and waits for it.
   absl::Status Call(std::function<absl::Status(Engine&)> fn);
-  void FillProgress(CoreInfo* core) const;
 
-  const CoreOptions options_;
+  const int64_t stall_limit_ns_;
+  int64_t stop_timeout_ns_;  // core thread
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Engine> engine_;
   int64_t stop_deadline_ns_ = 0;  // core thread; 0: not stopping
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable stopped_changed_;
   bool stopped_ = false;
   std::thread thread_;

@@ -261,6 +261,12 @@ void Engine::SetDraining(bool draining) {
          draining_ ? "no new sessions and communicators" : "new sessions and communicators again");
 }
 
+void Engine::Reconfigure(const CoreOptions& next) {
+  options_.limits = next.limits;
+  options_.op_timeout_ns = next.op_timeout_ns;
+  options_.init_timeout_ns = next.init_timeout_ns;
+}
+
 absl::Status Engine::AbortComm(uint64_t comm_id, const std::string& reason) {
   const CommEntry* entry = registry_.FindComm(comm_id);
   if (entry == nullptr) {

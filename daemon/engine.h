@@ -59,6 +59,8 @@ class Engine {
   bool quiet() const { return registry_.running_ops == 0; }
 
   void SetDraining(bool draining);
+  // As Core's.
+  void Reconfigure(const CoreOptions& next);
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
   Snapshot MakeSnapshot() const;
   EventLog& events() { return events_; }
@@ -191,7 +193,7 @@ class Engine {
     add(registry_.counters);
   }
 
-  const CoreOptions options_;
+  CoreOptions options_;
   const CoreHooks hooks_;
   EventLoop* const loop_;
   Nodes* const nodes_;  // nullptr: none

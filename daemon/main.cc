@@ -1,9 +1,11 @@
-// spccld: reads the configuration, starts the core and the control server, stops on a signal.
+// spccld: reads the configuration, starts the core and the control server, reads the configuration
+// again on SIGHUP, stops on SIGTERM and SIGINT.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -21,8 +25,11 @@
 #include "daemon/control_server.h"
 #include "daemon/core.h"
 #include "daemon/measure_costs.h"
+#include "daemon/notify.h"
 #include "daemon/peer_nodes.h"
+#include "daemon/reload.h"
 #include "daemon/settings_store.h"
+#include "daemon/watchdog.h"
 
 namespace spccl::daemon {
 namespace {
@@ -31,19 +38,26 @@ constexpr int kFine = 0, kWrongUse = 1, kCannotRun = 2, kStoppedAtOnce = 3;
 // How long a slice in the middle may hold up the end, beyond the configured time.
 constexpr int64_t kStopGraceNs = 5'000'000'000;
 
-CoreOptions OptionsOf(const Config& config) {
+// What may change while it runs: see daemon/reload.h.
+CoreOptions LiveOptionsOf(const Config& config) {
   CoreOptions options;
-  options.runtime_dir = config.runtime_dir;
-  options.channels = config.channels;
-  options.pin = config.pin;
   options.op_timeout_ns = config.op_timeout_ns;
   options.init_timeout_ns = config.init_timeout_ns;
   options.stop_timeout_ns = config.stop_timeout_ns;
-  options.costs = MeasureCosts();
   options.limits.sessions = config.max_sessions;
   options.limits.communicators = config.max_communicators;
   options.limits.buffers_per_session = config.max_buffers_per_client;
   options.limits.buffer_bytes_per_session = config.max_buffer_bytes_per_client;
+  return options;
+}
+
+CoreOptions OptionsOf(const Config& config) {
+  CoreOptions options = LiveOptionsOf(config);
+  options.runtime_dir = config.runtime_dir;
+  options.channels = config.channels;
+  options.pin = config.pin;
+  options.stall_limit_ns = config.stall_limit_ns;
+  options.costs = MeasureCosts();
   return options;
 }
 
@@ -60,24 +74,29 @@ void RaiseDescriptorLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// SIGTERM and SIGINT, blocked in every thread, so that the main thread takes them one by one.
-class StopSignals {
+// Signals, blocked in every thread, so that the main thread takes them one by one.
+class Signals {
  public:
-  StopSignals() {
+  Signals() {
     ::sigemptyset(&set_);
     ::sigaddset(&set_, SIGTERM);
     ::sigaddset(&set_, SIGINT);
+    ::sigaddset(&set_, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     ::signal(SIGPIPE, SIG_IGN);
   }
-  void Await() const {
-    while (::sigwaitinfo(&set_, nullptr) < 0) {
-    }
+  // The next one; 0: none has come within the time.
+  int Await(int64_t timeout_ns) const {
+    constexpr int64_t kSecond = 1'000'000'000;
+    const timespec limit{.tv_sec = timeout_ns / kSecond, .tv_nsec = timeout_ns % kSecond};
+    return std::max(0, ::sigtimedwait(&set_, nullptr, &limit));
   }
-  // Whether one more has come.
-  bool Taken() const {
-    const timespec at_once{};
-    return ::sigtimedwait(&set_, nullptr, &at_once) > 0;
+  // Whether one more has come that says stop.
+  bool StopTaken() const {
+    for (;;) {
+      const int signal = Await(0);
+      if (signal != SIGHUP) return signal != 0;
+    }
   }
 
  private:
@@ -121,15 +140,55 @@ absl::StatusOr<Parts> Start(const Config& config) {
   return parts;
 }
 
+// Reads the configuration once more and puts it in force, whole or not at all.
+absl::Status Reload(int argc, const char* const* argv, const Parts& parts, Config* config) {
+  SPCCL_ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(argc, argv, kVersion));
+  const std::vector<std::string> fixed = FieldsThatNeedRestart(*config, line.config);
+  if (!fixed.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("needs a restart to change: ", absl::StrJoin(fixed, ", ")));
+  }
+  SPCCL_RETURN_IF_ERROR(parts.core->Reconfigure(LiveOptionsOf(line.config)));
+  *config = line.config;
+  ConfigureLog(config->log_level, config->log_format);
+  parts.settings->SetDefaults(config->settings);
+  return absl::OkStatus();
+}
+
+void OnHangup(int argc, const char* const* argv, const Parts& parts, Config* config) {
+  notify::Reloading();
+  const absl::Status status = Reload(argc, argv, parts, config);
+  const std::string reason(status.message());
+  Log(status.ok() ? LogLevel::kInfo : LogLevel::kError, "main",
+      status.ok() ? "configuration read again" : "configuration not changed",
+      {{"reason", status.ok() ? "SIGHUP" : reason}});
+  notify::Ready(status.ok() ? "serving" : absl::StrCat("serving; reload refused: ", reason));
+}
+
+// Returns when it is told to stop.
+void Serve(int argc, const char* const* argv, const Signals& signals, const Parts& parts,
+           Watchdog* watchdog, Config* config) {
+  for (;;) {
+    const int signal = signals.Await(watchdog->Turn(MonotonicNanos()));
+    if (signal == SIGHUP) {
+      OnHangup(argc, argv, parts, config);
+    } else if (signal != 0) {
+      return;
+    }
+  }
+}
+
 // Ends the process here if a second signal comes, or if a slice never ends.
-void Stop(const Config& config, const StopSignals& signals, Core& core) {
+void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, Core& core) {
   Log(LogLevel::kInfo, "main", "stopping: running operations may end");
+  notify::Stopping(config.stop_timeout_ns + 2 * kStopGraceNs);
   core.BeginStop();
   constexpr int64_t kStepNs = 20'000'000;
   int64_t waited_ns = 0;
   while (!core.WaitStopped(kStepNs)) {
     waited_ns += kStepNs;
-    const bool hurry = signals.Taken();
+    watchdog->Turn(MonotonicNanos());
+    const bool hurry = signals.StopTaken();
     if (!hurry && waited_ns < config.stop_timeout_ns + kStopGraceNs) continue;
     Log(LogLevel::kWarning, "main",
         hurry ? "second signal: stopping at once" : "a channel thread does not end: leaving it");
@@ -148,13 +207,13 @@ int Main(int argc, const char* const* argv) {
     std::fputs(line->output.c_str(), stdout);
     return kFine;
   }
-  const Config& config = line->config;
+  Config config = line->config;
   ConfigureLog(config.log_level, config.log_format);
   RaiseDescriptorLimit();
   // gRPC's other resolver (c-ares) loses some bytes at each look-up, and does not read
   // nsswitch.conf.
   ::setenv("GRPC_DNS_RESOLVER", "native", 0);  // no other thread reads the environment yet
-  const StopSignals signals;
+  const Signals signals;
   absl::StatusOr<Parts> parts = Start(config);
   if (!parts.ok()) {
     Log(LogLevel::kError, "main", "cannot start",
@@ -163,8 +222,11 @@ int Main(int argc, const char* const* argv) {
   }
   Log(LogLevel::kInfo, "main", "serving",
       {{"version", kVersion}, {"socket", SessionSocketPath(config.runtime_dir)}});
-  signals.Await();
-  Stop(config, signals, *parts->core);
+  notify::Ready("serving");
+  Watchdog watchdog([core = parts->core.get()] { return core->GetProgress(); },
+                    notify::WatchdogLimitNanos());
+  Serve(argc, argv, signals, *parts, &watchdog, &config);
+  Stop(config, signals, &watchdog, *parts->core);
   parts->control.reset();
   Log(LogLevel::kInfo, "main", "stopped");
   return kFine;

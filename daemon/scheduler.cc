@@ -83,6 +83,7 @@ void Scheduler::Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtim
   {
     std::lock_guard lock(mutex_);
     const auto entry = queue_.Add(std::move(job_id), comm_id, std::move(task));
+    NoteDue();
     // Under the lock, so that it is set before any thread can run the task.
     raw->SetWaker([this, weak = std::weak_ptr(entry)] { Wake(weak); });
   }
@@ -104,8 +105,19 @@ void Scheduler::Wake(const std::weak_ptr<FairQueue::Entry>& weak_entry) {
     ++entry->wakes;
     if (!entry->parked) return;
     entry->parked = false;
+    NoteDue();
   }
   ready_.notify_all();
+}
+
+void Scheduler::NoteDue() {
+  if (due_since_ns_.load(std::memory_order_relaxed) != 0) return;
+  due_since_ns_.store(MonotonicNanos(), std::memory_order_relaxed);
+}
+
+int64_t Scheduler::DueNanos(int64_t now_ns) const {
+  const int64_t since = due_since_ns_.load(std::memory_order_relaxed);
+  return since == 0 ? 0 : std::max<int64_t>(0, now_ns - since);
 }
 
 int64_t Scheduler::OldestSliceNanos(int64_t now_ns) const {
@@ -125,12 +137,15 @@ void Scheduler::Run(Channel& channel) {
   while (!stopping_) {
     FairQueue::EntryRef entry = queue_.Next();
     if (!entry) {
+      due_since_ns_.store(0, std::memory_order_relaxed);
       ready_.wait(lock);
       continue;
     }
     const uint64_t wakes = entry->wakes;
+    const int64_t now_ns = MonotonicNanos();
+    due_since_ns_.store(now_ns, std::memory_order_relaxed);
     lock.unlock();
-    channel.slice_began_ns.store(MonotonicNanos(), std::memory_order_relaxed);
+    channel.slice_began_ns.store(now_ns, std::memory_order_relaxed);
     const runtime::Progress progress = entry->task->RunOne(scratch);
     channel.slice_began_ns.store(0, std::memory_order_relaxed);
     lock.lock();

@@ -35,6 +35,8 @@ class Scheduler {
   uint32_t channels() const { return static_cast<uint32_t>(channels_.size()); }
   // How long the oldest slice that runs now has been running; 0 if none runs.
   int64_t OldestSliceNanos(int64_t now_ns) const;
+  // How long no channel thread has taken a slice although there is one to take; 0 if there is none.
+  int64_t DueNanos(int64_t now_ns) const;
 
  private:
   struct Channel {
@@ -46,11 +48,16 @@ class Scheduler {
   Scheduler() = default;
   void Run(Channel& channel);
   void Wake(const std::weak_ptr<FairQueue::Entry>& weak_entry);
+  // There is something to take. The lock is held.
+  void NoteDue();
 
   std::mutex mutex_;
   std::condition_variable ready_;
   FairQueue queue_;
   bool stopping_ = false;
+  // When a slice was last taken, or became the only one to take; 0: there is none. Written under
+  // the lock. Relaxed: a time stamp that orders nothing.
+  std::atomic<int64_t> due_since_ns_{0};
   std::vector<std::unique_ptr<Channel>> channels_;
 };
 

@@ -178,14 +178,19 @@ absl::StatusOr<std::unique_ptr<SettingsStore>> SettingsStore::Create(std::string
 
 policy::Settings SettingsStore::Resolve(const std::string& job_id, uint64_t comm_id) const {
   const Scope job = JobScope{job_id};
-  policy::Settings settings = defaults_;
   const std::lock_guard lock(mutex_);
+  policy::Settings settings = defaults_;
   for (const Scope& scope : {Scope(GlobalScope{}), job, Scope(CommScope{comm_id})}) {
     if (const auto found = scopes_.find(scope); found != scopes_.end()) {
       settings = policy::Apply(settings, found->second);
     }
   }
   return settings;
+}
+
+void SettingsStore::SetDefaults(const policy::Settings& defaults) {
+  const std::lock_guard lock(mutex_);
+  defaults_ = defaults;
 }
 
 policy::Overrides SettingsStore::Get(const Scope& scope) const {

@@ -55,6 +55,8 @@ class SettingsStore {
   // than kMaxJobs jobs with settings of their own, or the disk is full.
   static constexpr size_t kMaxJobs = 4096;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
+  // From now on what no scope says otherwise is as in these.
+  void SetDefaults(const policy::Settings& defaults);
   // Forgets what the scope says, all of it or a part.
   absl::Status Reset(const Scope& scope, SettingsPart part = SettingsPart::kAll);
   // A communicator is gone.
@@ -69,10 +71,10 @@ class SettingsStore {
   absl::Status Save(const std::map<Scope, policy::Overrides>& scopes) const;
 
   const std::string path_;
-  const UniqueFd lock_;  // of the state directory
-  const policy::Settings defaults_;
+  const UniqueFd lock_;       // of the state directory
   std::mutex write_mutex_;    // one writer at a time; taken before mutex_
-  mutable std::mutex mutex_;  // of scopes_; never held over disk work
+  mutable std::mutex mutex_;  // of what is below; never held over disk work
+  policy::Settings defaults_;
   std::map<Scope, policy::Overrides> scopes_;
 };
 

@@ -19,6 +19,7 @@ libhwloc-dev
 libmunge-dev
 libprotobuf-dev
 libssl-dev
+libsystemd-dev
 libtomlplusplus-dev
 libucx-dev
 ninja-build
@@ -40,6 +41,7 @@ munge
 nftables
 procps
 python3
+systemd
 LIST
       ;;
     bench)

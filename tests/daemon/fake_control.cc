@@ -27,6 +27,13 @@ absl::StatusOr<Snapshot> FakeControl::GetSnapshot() {
   return snapshot_;
 }
 
+Progress FakeControl::GetProgress() {
+  const std::lock_guard lock(mutex_);
+  return {.age_ns = snapshot_.core.last_progress_age_ns,
+          .healthy = failure_.ok() && snapshot_.core.healthy,
+          .detail = snapshot_.core.health_detail};
+}
+
 absl::Status FakeControl::AbortComm(uint64_t comm_id, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   const bool known = std::any_of(snapshot_.comms.begin(), snapshot_.comms.end(),

@@ -16,6 +16,8 @@ namespace spccl::daemon {
 class FakeControl final : public Control {
  public:
   absl::StatusOr<Snapshot> GetSnapshot() override;
+  // As the snapshot says.
+  Progress GetProgress() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override { Emit(std::move(event)); }

@@ -137,6 +137,23 @@ TEST(SchedulerTest, IdleTasksSleepUntilTheyAreWoken) {
   EXPECT_EQ(ran, 10);
 }
 
+TEST(SchedulerTest, WorkThatNoThreadTakesGrowsOld) {
+  Trace trace;
+  const auto scheduler = MakeScheduler(1);
+  EXPECT_EQ(scheduler->DueNanos(MonotonicNanos()), 0);
+  const auto gate = std::make_shared<GateTask>();
+  scheduler->Add("gate", 1, gate);
+  scheduler->Add("job", 2, std::make_shared<CountingTask>("a", 10, &trace));
+  constexpr int64_t kLater = 1'000'000'000;
+  EXPECT_GE(scheduler->DueNanos(MonotonicNanos() + kLater), kLater);
+  gate->Open();
+  trace.Await(10);
+  const int64_t end_ns = MonotonicNanos() + 20 * kLater;
+  while (scheduler->DueNanos(MonotonicNanos()) != 0 && MonotonicNanos() < end_ns) {
+  }
+  EXPECT_EQ(scheduler->DueNanos(MonotonicNanos()), 0);  // nothing is left
+}
+
 TEST(SchedulerTest, DropsTasksThatAreDone) {
   Trace trace;
   const auto scheduler = MakeScheduler(2);

@@ -1,10 +1,6 @@
 // How the real spccld ends. What happens when its clients are killed: tests/fault.
-#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <memory>
@@ -16,6 +12,7 @@
 #include "tests/support/daemon_env.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/status_test.h"
+#include "tests/support/userfault.h"
 
 namespace spccl::daemon {
 namespace {
@@ -23,6 +20,7 @@ namespace {
 using ::spccl::testing::AllReduceSlot;
 using ::spccl::testing::FormComm;
 using ::spccl::testing::IsOk;
+using ::spccl::testing::MemoryThatNeverAnswers;
 using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
 using ::spccl::testing::SpawnedDaemon;
@@ -48,22 +46,6 @@ TEST(SpccldTest, StopsOnSigtermAndTakesItsSocketsAway) {
   EXPECT_EQ(*code, 0) << daemon->ReadLog();
   EXPECT_NE(::access(daemon->socket_path().c_str(), F_OK), 0);
   EXPECT_NE(::access((daemon->runtime_dir() + "/control.sock").c_str(), F_OK), 0);
-}
-
-// Memory whose pages never come: who reads it waits for as long as we live.
-void* MemoryThatNeverAnswers(size_t bytes, UniqueFd* userfault) {
-  userfault->Reset(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC)));
-  if (!userfault->valid()) return nullptr;
-  uffdio_api api{};
-  api.api = UFFD_API;
-  if (::ioctl(userfault->get(), UFFDIO_API, &api) != 0) return nullptr;
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  uffdio_register range{};
-  range.range.start = reinterpret_cast<uint64_t>(memory);
-  range.range.len = bytes;
-  range.mode = UFFDIO_REGISTER_MODE_MISSING;
-  return ::ioctl(userfault->get(), UFFDIO_REGISTER, &range) == 0 ? memory : nullptr;
 }
 
 TEST(SpccldTest, ASecondSigtermStopsItAtOnceWhateverRuns) {

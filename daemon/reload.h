@@ -1,0 +1,18 @@
+// What of the configuration may change while the daemon runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/config.h"
+
+namespace spccl::daemon {
+
+// Whether the field of this name ("log.level") takes effect without a restart.
+bool IsLive(const std::string& field);
+
+// The fields that differ between the two and take a restart. Empty: `next` may be put in force as a
+// whole, otherwise nothing of it may.
+std::vector<std::string> FieldsThatNeedRestart(const Config& now, const Config& next);
+
+}  // namespace spccl::daemon

@@ -1,0 +1,119 @@
+// What the real spccld tells its service manager.
+#include <poll.h>
+#include <signal.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/daemon_env.h"
+#include "tests/support/health_client.h"
+#include "tests/support/notify_socket.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/status_test.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/userfault.h"
+
+namespace spccl::daemon {
+namespace {
+
+using ::spccl::testing::AllReduceSlot;
+using ::spccl::testing::FormComm;
+using ::spccl::testing::Health;
+using ::spccl::testing::HealthBecomes;
+using ::spccl::testing::IsOk;
+using ::spccl::testing::NotifySocket;
+using ::spccl::testing::RawClient;
+using ::spccl::testing::SpawnedDaemon;
+using ::testing::HasSubstr;
+
+constexpr int64_t kPatienceMs = 30'000;
+constexpr int64_t kSecond = 1'000'000'000;
+
+void Write(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+TEST(SpccldNotifyTest, TellsOfItsLife) {
+  NotifySocket manager(kSecond);
+  const testing::TempFolder folder;
+  const std::string file = folder.path() + "/spccld.toml";
+  Write(file, "[limits]\nsessions = 1\n");
+  const auto daemon = SpawnedDaemon::Start({"--config", file});
+  ASSERT_THAT(daemon, IsOk());
+  EXPECT_NE(manager.Await("READY=1"), "");
+  EXPECT_NE(manager.Await("WATCHDOG=1"), "");
+  EXPECT_NE(manager.Await("WATCHDOG=1"), "");
+  auto first = RawClient::Open((*daemon)->socket_path());
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(RawClient::Open((*daemon)->socket_path()).ok());  // over the limit
+
+  Write(file, "[limits]\nsessions = 2\n");
+  (*daemon)->Signal(SIGHUP);
+  EXPECT_NE(manager.Await("RELOADING=1"), "");
+  EXPECT_THAT(manager.Await("READY=1"), HasSubstr("STATUS=serving"));
+  auto second = RawClient::Open((*daemon)->socket_path());
+  EXPECT_TRUE(second.ok());
+
+  (*daemon)->Signal(SIGTERM);
+  EXPECT_THAT(manager.Await("STOPPING=1"), HasSubstr("EXTEND_TIMEOUT_USEC=20000000"));
+  const auto code = (*daemon)->Wait(kPatienceMs);
+  ASSERT_THAT(code, IsOk());
+  EXPECT_EQ(*code, 0) << (*daemon)->ReadLog();
+}
+
+TEST(SpccldNotifyTest, AReloadThatIsRefusedChangesNothing) {
+  NotifySocket manager;
+  const testing::TempFolder folder;
+  const std::string file = folder.path() + "/spccld.toml";
+  Write(file, "[limits]\nsessions = 1\n");
+  const auto daemon = SpawnedDaemon::Start({"--config", file});
+  ASSERT_THAT(daemon, IsOk());
+  EXPECT_NE(manager.Await("READY=1"), "");
+  auto first = RawClient::Open((*daemon)->socket_path());
+  ASSERT_TRUE(first.ok());
+  Write(file, "channels = 3\n[limits]\nsessions = 2\n");
+  (*daemon)->Signal(SIGHUP);
+  EXPECT_NE(manager.Await("RELOADING=1"), "");
+  EXPECT_THAT(manager.Await("READY=1"), HasSubstr("needs a restart to change: channels"));
+  Write(file, "[limits]\nsessions = \"many\"\n");
+  (*daemon)->Signal(SIGHUP);
+  EXPECT_NE(manager.Await("RELOADING=1"), "");
+  EXPECT_THAT(manager.Await("READY=1"), HasSubstr("limits.sessions: found"));
+  EXPECT_FALSE(RawClient::Open((*daemon)->socket_path()).ok());  // the limit is as it was
+}
+
+TEST(SpccldNotifyTest, AWedgedChannelThreadStopsTheWatchdog) {
+  NotifySocket manager(300'000'000);
+  const auto daemon = SpawnedDaemon::Start({"--stall-limit", "300ms"});
+  ASSERT_THAT(daemon, IsOk());
+  const std::string control = (*daemon)->runtime_dir() + "/control.sock";
+  UniqueFd userfault;
+  const void* const memory = testing::MemoryThatNeverAnswers(4096, &userfault);
+  if (memory == nullptr) GTEST_SKIP() << "userfaultfd is not permitted here";
+  EXPECT_NE(manager.Await("WATCHDOG=1"), "");
+  EXPECT_TRUE(HealthBecomes(control, Health::kServing));
+  auto ranks = FormComm((*daemon)->socket_path(), 1);
+  ASSERT_THAT(ranks, IsOk());
+  auto& rank = (*ranks)[0];
+  auto buffer = rank.client.Allocate(4096);
+  ASSERT_THAT(buffer, IsOk());
+  shm::Submission slot = AllReduceSlot(rank, *buffer, 16, 0, 0);
+  slot.send = {.buffer_id = shm::kRawAddress, .offset = reinterpret_cast<uint64_t>(memory)};
+  ASSERT_TRUE(rank.client.Push(slot));
+  pollfd query{.fd = userfault.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&query, 1, kPatienceMs), 1);  // the daemon has begun to read
+
+  EXPECT_NE(manager.Await("STATUS=UNHEALTHY: a channel thread makes no progress"), "");
+  EXPECT_TRUE(HealthBecomes(control, Health::kNotServing));
+  manager.Clear();
+  // Ten limits long nothing comes: systemd would have ended it after one.
+  EXPECT_EQ(manager.Next(3'000), std::nullopt);
+  EXPECT_THAT((*daemon)->ReadLog(), HasSubstr("no progress"));
+}
+
+}  // namespace
+}  // namespace spccl::daemon
