@@ -5,13 +5,13 @@
 #include <map>
 
 #include "base/status.h"
+#include "collective/policy/slice.h"
 #include "collective/policy/wire_format.h"
 #include "kernels/redop.h"
 
 namespace spccl::policy {
 namespace {
 
-constexpr double kDefaultSliceBytes = 256 << 10;
 constexpr double kFrameHeaderBytes = 48;
 
 // What queues and losses cost where several send to one at once, of the link's time. Decides
@@ -22,37 +22,29 @@ constexpr double kManyToOne = 1.03;
 // link decides alone.
 constexpr double kNotOverlapped = 0.1;
 
-// x^n by squaring: no library function, so that all nodes get the same bits.
-double Power(double x, uint32_t n) {
-  double result = 1;
-  for (; n > 0; n /= 2, x *= x) {
-    if (n % 2 == 1) result *= x;
-  }
-  return result;
-}
-
 // What the busiest participant of a plan does, added up step by step. Elements are of the whole
 // operation, all slices together.
 class Load {
  public:
-  Load(const Tuning& tuning, const OpDesc& op)
-      : costs_(tuning.costs),
-        codec_(tuning.codec),
+  Load(const Tuning& tuning, const OpDesc& op, uint32_t ranks)
+      : tuning_(tuning),
+        op_(op),
+        ranks_(ranks),
+        costs_(tuning.costs),
+        codec_(CodecFor(tuning, op)),
         input_density_(tuning.densities[static_cast<size_t>(op.kind)]),
         width_(static_cast<double>(SizeOf(op.dtype))),
         partial_width_(Reduces(op.kind)
                            ? static_cast<double>(SizeOf(AccumulatorOf(op.dtype, op.redop)))
-                           : width_) {
-    if (Reduces(op.kind) && !SparsityPays(op.dtype, op.redop)) codec_ = Codec::kDense;
-    const double slice =
-        tuning.slice_bytes == 0 ? kDefaultSliceBytes : static_cast<double>(tuning.slice_bytes);
-    slice_elements_ = slice / partial_width_;
-  }
+                           : width_) {}
 
   // Slices of a chunk, before what goes on in it is told.
   void SetChunk(double elements) {
-    lanes_ = static_cast<double>(static_cast<uint64_t>(elements / slice_elements_));
-    if (lanes_ * slice_elements_ < elements || lanes_ == 0) lanes_ += 1;
+    const auto whole = static_cast<uint64_t>(elements);
+    const double slice =
+        static_cast<double>(SliceBytes(tuning_, op_, ranks_, whole)) / partial_width_;
+    lanes_ = static_cast<double>(static_cast<uint64_t>(elements / slice));
+    if (lanes_ * slice < elements || lanes_ == 0) lanes_ += 1;
   }
 
   void Rounds(uint32_t rounds) { rounds_ += rounds; }
@@ -133,7 +125,7 @@ class Load {
 
   Wire On(const Piece& piece) const {
     const double width = piece.final || piece.ranks <= 1 ? width_ : partial_width_;
-    const double density = 1 - Power(1 - input_density_, std::max(1U, piece.ranks));
+    const double density = DensityOfSum(input_density_, std::max(1U, piece.ranks));
     const Format format = SmallestFormat(codec_, width, density);
     return {width, density, format != Format::kDense, BytesPerElement(format, width, density)};
   }
@@ -144,9 +136,12 @@ class Load {
     return bytes * ((1 - density) / rate_0 + density / rate_1);
   }
 
+  const Tuning& tuning_;
+  const OpDesc& op_;
+  const uint32_t ranks_;
   const Costs& costs_;
-  Codec codec_;
-  double input_density_, width_, partial_width_, slice_elements_;
+  const Codec codec_;
+  const double input_density_, width_, partial_width_;
   double lanes_ = 1;
   double core_ = 0, frames_ = 0, out_ = 0, in_ = 0, dense_ = 0, local_rounds_ = 0;
   uint32_t rounds_ = 0;
@@ -161,7 +156,7 @@ class Predictor {
         ranks_(topology.ranks),
         nodes_(topology.nodes),
         most_ranks_(topology.most_ranks),
-        load_(tuning, op) {
+        load_(tuning, op, topology.ranks) {
     const bool shares = op.kind != OpKind::kAllReduce && op.kind != OpKind::kBroadcast;
     total_ = static_cast<double>(op.count) * (shares ? ranks_ : 1);
     cores_ = std::bit_floor(nodes_);

@@ -16,9 +16,12 @@ class Layout {
   Layout(const OpDesc& op, uint32_t chunks, uint64_t slice_elements)
       : op_(op), chunks_(chunks), slice_elements_(slice_elements) {}
 
+  // No chunk is larger than the first.
+  uint64_t largest_chunk() const { return Chunk(0).elements; }
+
   // At least one, also of an empty operation.
   uint64_t lanes() const {
-    const uint64_t largest = Chunk(0).elements;
+    const uint64_t largest = largest_chunk();
     return std::max<uint64_t>(1, (largest + slice_elements_ - 1) / slice_elements_);
   }
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "collective/plan/check.h"
 #include "collective/plan/make_plan.h"
+#include "collective/policy/slice.h"
 #include "collective/runtime/host/plan_task.h"
 #include "collective/transport/mesh/mesh_transport.h"
 #include "kernels/host/codec.h"
@@ -102,10 +103,11 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   for (size_t i = 0; i < local.size(); ++i) options.ranks[local_ranks_[i]] = local[i];
   options.node_of_rank = node_of_rank_;
   options.settings = settings;
-  options.slice_bytes = tuning.slice_bytes;
+  const uint64_t chunk = Layout(op, options.plan->plan.chunks, 1).largest_chunk();
+  options.slice_bytes = policy::SliceBytes(tuning, op, ranks(), chunk);
   options.pool = &transport::FramePool::Shared();
   // Nothing that is sent is larger than the slice, dense, in the type of its partial sums.
-  const uint64_t elements = SliceElements(op, tuning.slice_bytes);
+  const uint64_t elements = SliceElements(op, options.slice_bytes);
   const DType widest = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
   const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
   SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));

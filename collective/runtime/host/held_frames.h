@@ -14,6 +14,7 @@ enum class HeldKind : uint8_t {
   kInput,    // a dense frame: the input, where it cannot be read in place again
   kPartial,  // a dense frame of partial sums
   kFinal,    // final values as they travel, in any format
+  kOutputs,  // no frame: the outputs hold the input or the partial, to be reduced into
 };
 
 // Few: by kind and chunk, at most one each. Not thread-safe.

@@ -25,6 +25,14 @@ bool Reads(const Step& step, Operand operand) {
   return (step.kind == StepKind::kSend || plan::Combines(step.kind)) && step.operand == operand;
 }
 
+// Whether the next of `steps` that stores `chunk` reduces into the outputs.
+bool EndsReduced(std::span<const Step> steps, uint32_t chunk) {
+  const auto stores = std::find_if(steps.begin(), steps.end(), [&](const Step& step) {
+    return step.chunk == chunk && plan::Stores(step.kind);
+  });
+  return stores != steps.end() && stores->kind == StepKind::kReduceStore;
+}
+
 std::vector<StepUse> UsesOf(const std::vector<Step>& steps, uint32_t chunks) {
   std::vector<StepUse> uses(steps.size());
   for (size_t i = 0; i < steps.size();) {
@@ -45,6 +53,7 @@ std::vector<StepUse> UsesOf(const std::vector<Step>& steps, uint32_t chunks) {
     uses[i].keep_input = input[step.chunk];
     uses[i].keep_partial = partial[step.chunk];
     uses[i].keep_frame = frame[step.chunk];
+    uses[i].ends_reduced = EndsReduced(std::span(steps).subspan(i), step.chunk);
     for (const Step& one : std::span(steps).subspan(i, uses[i].run_steps)) {
       if (Reads(one, Operand::kInput) || one.kind == StepKind::kCopy) input[one.chunk] = true;
       if (Reads(one, Operand::kPartial)) partial[one.chunk] = true;

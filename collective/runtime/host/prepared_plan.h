@@ -21,6 +21,8 @@ struct StepUse {
   bool keep_input = false;    // the input, which is read again
   bool keep_partial = false;  // the partial
   bool keep_frame = false;    // the frame of final values, which is sent again
+  // The next step that stores this chunk reduces into the outputs: the sum may be made in them.
+  bool ends_reduced = false;
 };
 
 // Immutable; shared by operations.

@@ -175,6 +175,10 @@ class Runner {
 
   absl::Status ReadOperand(const Step& step, Source* source) {
     if (step.operand != Operand::kPartial) return ReadInput(source);
+    if (args_.held->Find(HeldKind::kOutputs, chunk_) != nullptr) {
+      *source = {.data = memory_.mapped_outputs()[0], .type = partial_type_};
+      return absl::OkStatus();
+    }
     Frame* const held = args_.held->Find(HeldKind::kPartial, chunk_);
     SPCCL_CHECK(held != nullptr);  // the plan was checked
     source->type = partial_type_;
@@ -251,9 +255,20 @@ class Runner {
   }
 
   absl::Status ReduceKeep(const Step& step) {
+    if (AddsInOutputs(step)) {
+      ReduceInOutputs();
+      args_.held->Put(HeldKind::kOutputs, chunk_, Frame());
+      return Emit(run_.subspan(1), hot_, partial_type_, Frame());
+    }
+    const bool to_outputs = MaySumInOutputs() && AddsSparse();
     Sum sum;
-    SPCCL_RETURN_IF_ERROR(Combine(step, /*in_frame=*/true, &sum));
-    if (use_.keep_partial) args_.held->Put(HeldKind::kPartial, chunk_, sum.frame.Share());
+    SPCCL_RETURN_IF_ERROR(Combine(step, /*in_frame=*/!to_outputs, &sum));
+    args_.held->Drop(HeldKind::kOutputs, chunk_);
+    if (to_outputs) {
+      SPCCL_RETURN_IF_ERROR(PutInOutputs(sum.data));
+    } else if (use_.keep_partial) {
+      args_.held->Put(HeldKind::kPartial, chunk_, sum.frame.Share());
+    }
     return Emit(run_.subspan(1), sum.data, partial_type_, std::move(sum.frame));
   }
 
@@ -267,12 +282,10 @@ class Runner {
       SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
       return ReduceStoreDense(own);
     }
-    if (same_type && op_.redop == RedOp::kSum && AddsSparse() && InPlace(step)) {
-      const Stopwatch stopwatch(&result_.stats.reduce_ns);
-      hot_ = memory_.mapped_outputs()[0];
-      ReduceInto(args_.frame.data(), memory_.mapped_outputs()[0], op_.dtype);
+    if (AddsInOutputs(step)) {
+      ReduceInOutputs();
       CountResult();
-      return memory_.Write(hot_, context_.streaming);
+      return absl::OkStatus();
     }
     Sum sum;
     SPCCL_RETURN_IF_ERROR(Combine(step, /*in_frame=*/false, &sum));
@@ -292,11 +305,39 @@ class Runner {
     return step.operand == Operand::kPartial ? partial_type_ : memory_.InputType();
   }
 
-  // Whether the operand lies where the output belongs.
-  bool InPlace(const Step& step) const {
-    return step.operand == Operand::kInput && memory_.MappedInput() != nullptr &&
-           !memory_.mapped_outputs().empty() &&
-           memory_.MappedInput() == memory_.mapped_outputs()[0];
+  // Sums in the outputs. What is there is read and written only where a sparse frame has values.
+
+  // Whether this step's chunk may be summed up there.
+  bool MaySumInOutputs() const {
+    const bool overwrites = use_.keep_input && LiesInOutput(memory_.MappedInput());
+    return use_.ends_reduced && op_.redop == RedOp::kSum && op_.dtype == partial_type_ &&
+           memory_.all_mapped() && !overwrites;
+  }
+  bool LiesInOutput(const void* input) const {
+    return input != nullptr && !memory_.mapped_outputs().empty() &&
+           input == memory_.mapped_outputs()[0];
+  }
+  // Whether what came can be added to what the outputs hold, which is the operand.
+  bool AddsInOutputs(const Step& step) const {
+    if (!MaySumInOutputs() || !AddsSparse()) return false;
+    return args_.held->Find(HeldKind::kOutputs, chunk_) != nullptr ||
+           (step.operand == Operand::kInput && LiesInOutput(memory_.MappedInput()));
+  }
+
+  void ReduceInOutputs() {
+    const Stopwatch stopwatch(&result_.stats.reduce_ns);
+    for (void* const output : memory_.mapped_outputs()) {
+      ReduceInto(args_.frame.data(), output, op_.dtype);
+    }
+    if (!use_.keep_input) args_.held->Drop(HeldKind::kInput, chunk_);
+    hot_ = memory_.mapped_outputs()[0];
+  }
+
+  // `data`, which is in the cache, is the input or a partial.
+  absl::Status PutInOutputs(const void* data) {
+    const Stopwatch stopwatch(&result_.stats.reduce_ns);
+    args_.held->Put(HeldKind::kOutputs, chunk_, Frame());
+    return memory_.Write(data, context_.streaming);
   }
 
   // One pass over what came, the operand and the outputs.
@@ -334,7 +375,7 @@ class Runner {
     SPCCL_RETURN_IF_ERROR(ReadInput(&input));
     hot_ = input.data;
     stored_ = std::move(input.spare);
-    return memory_.Write(hot_, context_.streaming && run_.size() == 1, /*copies_input=*/true);
+    return memory_.Write(hot_, context_.streaming, /*copies_input=*/true);
   }
 
   // The only participant: its input is the result.
@@ -382,7 +423,13 @@ class Runner {
           step.operand == Operand::kPartial ? HeldKind::kPartial : HeldKind::kInput;
       if (const Frame* const held = args_.held->Find(kind, chunk_)) frame = held->Share();
     }
-    return Emit(run_, source.data, source.type, std::move(frame));
+    SPCCL_RETURN_IF_ERROR(Emit(run_, source.data, source.type, std::move(frame)));
+    // Now that the encoder has read the input; what comes is added there, and it is read no more
+    // unless a dense frame comes.
+    const bool puts = step.operand == Operand::kInput && MaySumInOutputs() &&
+                      result_.decision.format != Format::kDense &&
+                      !LiesInOutput(memory_.MappedInput());
+    return puts ? PutInOutputs(source.data) : absl::OkStatus();
   }
 
   // What the run's first step has stored, to all that it is to be sent to.

@@ -75,9 +75,12 @@ const Settings& DefaultSettings() {
       // Connecting to a host that does not answer must not hold up the thread that all share.
       {"TCP_CONN_NB", "y"},
       // UCX 1.13 aborts the process (uct_iface.h, "comp->count > 0") if a peer dies in the middle
-      // of
-      // a zero-copy send over TCP. Copying costs no throughput there: see docs/adr/0006.
+      // of a zero-copy send over TCP: see docs/adr/0006.
       {"ZCOPY_THRESH", "inf"},
+      // So everything is copied into segments, each sent by a call of its own: 8 KiB, the default,
+      // are a lot of calls. They have to be smaller than what the other side receives at once.
+      {"TCP_TX_SEG_SIZE", "60K"},
+      {"TCP_RX_SEG_SIZE", "64K"},
   };
   return *settings;
 }
