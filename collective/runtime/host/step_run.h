@@ -1,0 +1,153 @@
+// What is behind RunSteps: internal to step_run*.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "collective/runtime/host/slice_memory.h"
+#include "collective/runtime/host/step_runner.h"
+#include "kernels/format.h"
+
+namespace spccl::runtime {
+
+// Adds the time of its life to a count.
+class Stopwatch {
+ public:
+  explicit Stopwatch(uint64_t* sum_ns) : sum_ns_(sum_ns), begin_ns_(MonotonicNanos()) {}
+  ~Stopwatch() { *sum_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  uint64_t* const sum_ns_;
+  const int64_t begin_ns_;
+};
+
+inline Format FormatOf(const transport::Frame& frame) {
+  return static_cast<Format>(reinterpret_cast<const FrameHeader*>(frame.data())->format);
+}
+inline bool IsDense(const transport::Frame& frame) {
+  return FormatOf(frame) == Format::kDense;
+}
+// Of a dense frame.
+inline std::byte* ValuesOf(const transport::Frame& frame) {
+  return frame.data() + sizeof(FrameHeader);
+}
+
+// One run of steps on one slice. Lives as long as RunSteps.
+//
+// step_run.cc: reading, copying, storing; step_run_reduce.cc: reductions; step_run_send.cc: sends.
+class StepRun {
+ public:
+  StepRun(const StepContext& context, StepArgs args);
+  StepRun(const StepRun&) = delete;
+  StepRun& operator=(const StepRun&) = delete;
+
+  StepResult Run();
+
+ private:
+  // A slice to read: where it is, its type, and the held frame that it is in, if that is not needed
+  // after this run.
+  struct Source {
+    const void* data = nullptr;
+    DType type = DType::kFloat32;
+    transport::Frame spare = {};
+  };
+  // A slice of partial sums that may be written to, and the dense frame that it is in, if it is.
+  struct Sum {
+    std::byte* data = nullptr;
+    transport::Frame frame = {};
+  };
+
+  absl::Status Dispatch();
+  uint32_t RankOf(uint32_t participant) const { return context_.plan->first_rank[participant]; }
+  DType TypeOnTheWay(const plan::Step& step) const;
+  absl::Status CheckFrame(const plan::Step& step);
+  transport::Frame NewDenseFrame(DType type);
+
+  // Sources.
+
+  absl::Status ReadInput(Source* source);
+  absl::Status UseHeld(HeldKind kind, transport::Frame* held, bool keep, Source* source);
+  absl::Status ReadOperand(const plan::Step& step, Source* source);
+
+  // Reductions.
+
+  Sum NewSum(bool in_frame);
+  bool AddsSparse() const;
+  // *sum = what came, combined with the operand. In a frame that is there already, where there is
+  // one that nobody else reads: no copy. in_frame: anyway in a frame.
+  absl::Status Combine(const plan::Step& step, bool in_frame, Sum* sum);
+  absl::Status CombineSparse(Source own, bool in_frame, Sum* sum);
+  absl::Status CombineDense(const plan::Step& step, const Source& own, bool in_frame, Sum* sum);
+  void CopyWidening(const void* from, DType type, std::byte* to);
+  absl::Status ReduceKeep(const plan::Step& step);
+  // hot_: the result as it was left in the caches, or in the output.
+  absl::Status ReduceStore(const plan::Step& step);
+  DType OperandType(const plan::Step& step) const;
+
+  // Sums in the outputs. What is there is read and written only where a sparse frame has values.
+
+  // Whether this step's chunk may be summed up there.
+  bool MaySumInOutputs() const;
+  bool LiesInOutput(const void* input) const;
+  // Whether what came can be added to what the outputs hold, which is the operand.
+  bool AddsInOutputs(const plan::Step& step) const;
+  void ReduceInOutputs();
+  // `data`, which is in the cache, is the input or a partial.
+  absl::Status PutInOutputs(const void* data);
+  // One pass over what came, the operand and the outputs.
+  absl::Status ReduceStoreDense(const Source& own);
+  // The all-gather decides by the shard's own sparsity, and the shard is in the cache.
+  void CountResult();
+
+  // Copies and stores.
+
+  absl::Status Copy();
+  // The only participant: its input is the result.
+  absl::Status CopyReduced(std::span<const void* const> inputs);
+  absl::Status Store();
+
+  // Sends.
+
+  absl::Status Send(const plan::Step& step);
+  // What the run's first step has stored, to all that it is to be sent to.
+  absl::Status SendStored() { return Emit(run_.subspan(1), hot_, op_.dtype, std::move(stored_)); }
+  DType SentType(const plan::Step& step) const;
+
+  // Sends the slice at `values`, of `type`, to where `sends` say. `holder`, if valid, is a dense
+  // frame with these values.
+  absl::Status Emit(std::span<const plan::Step> sends, const void* values, DType type,
+                    transport::Frame holder);
+  transport::Frame Encoded(const void* values, DType type, transport::Frame holder);
+  // Turns the decision into a dense one if nothing is gained; the frame then is only memory.
+  // `counted`: the policy knows the density already.
+  transport::Frame Compressed(const void* values, DType type, bool counted);
+  void CountInput(uint64_t nnz);
+  uint64_t DenseBytes(DType type) const;
+  // Final values go on as they came.
+  absl::Status PassOn(std::span<const plan::Step> sends, transport::Frame frame);
+  absl::Status Post(std::span<const plan::Step> sends, DType type, transport::Frame frame);
+  void Count(const plan::Step& step);
+  policy::Link LinkTo(uint32_t peer) const { return context_.LinkBetween(args_.participant, peer); }
+
+  const StepContext& context_;
+  const OpDesc& op_;
+  StepArgs args_;
+  const StepUse& use_;
+  const std::span<const plan::Step> run_;
+  const DType partial_type_;
+  const uint32_t chunk_;
+  SliceMemory memory_;
+  const uint64_t elements_;
+  std::byte *part_room_, *wide_room_, *sum_room_, *output_room_;  // in scratch
+  const void* hot_ = nullptr;  // what the first step has stored, as it was left in the caches
+  transport::Frame stored_;    // a dense frame of it, if there is one
+  StepResult result_;
+};
+
+}  // namespace spccl::runtime

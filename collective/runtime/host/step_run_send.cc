@@ -1,0 +1,154 @@
+#include "collective/runtime/host/step_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "kernels/host/codec.h"
+#include "kernels/host/dense.h"
+
+namespace spccl::runtime {
+
+using plan::Operand;
+using plan::Step;
+using plan::StepKind;
+using policy::Decision;
+using policy::Reason;
+using transport::Frame;
+
+absl::Status StepRun::Send(const Step& step) {
+  if (step.operand == Operand::kOutput) {
+    if (Frame* const held = args_.held->Find(HeldKind::kFinal, chunk_)) {
+      return PassOn(run_, held->Share());
+    }
+    Source output{.type = op_.dtype};
+    SPCCL_RETURN_IF_ERROR(memory_.ReadOutput(part_room_, &output.data));
+    return Emit(run_, output.data, op_.dtype, Frame());
+  }
+  Source source;
+  SPCCL_RETURN_IF_ERROR(ReadOperand(step, &source));
+  Frame frame = std::move(source.spare);
+  if (!frame.valid()) {
+    const HeldKind kind = step.operand == Operand::kPartial ? HeldKind::kPartial : HeldKind::kInput;
+    if (const Frame* const held = args_.held->Find(kind, chunk_)) frame = held->Share();
+  }
+  SPCCL_RETURN_IF_ERROR(Emit(run_, source.data, source.type, std::move(frame)));
+  // Now that the encoder has read the input; what comes is added there, and it is read no more
+  // unless a dense frame comes.
+  const bool puts = step.operand == Operand::kInput && MaySumInOutputs() &&
+                    result_.decision.format != Format::kDense &&
+                    !LiesInOutput(memory_.MappedInput());
+  return puts ? PutInOutputs(source.data) : absl::OkStatus();
+}
+
+DType StepRun::SentType(const Step& step) const {
+  return step.kind == StepKind::kReduceForward ? partial_type_ : TypeOnTheWay(step);
+}
+
+absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DType type,
+                           Frame holder) {
+  if (sends.empty()) return absl::OkStatus();
+  SPCCL_CHECK(type == SentType(sends[0]));
+  Frame frame;
+  {
+    const Stopwatch stopwatch(&result_.stats.encode_ns);
+    policy::Link link = policy::Link::kIntra;
+    for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
+    result_.decision = args_.policy->Next(sends[0].phase, link, elements_);
+    frame = Encoded(values, type, std::move(holder));
+  }
+  if (use_.keep_frame && sends[0].operand == Operand::kOutput) {
+    args_.held->Put(HeldKind::kFinal, chunk_, frame.Share());
+  }
+  return Post(sends, type, std::move(frame));
+}
+
+Frame StepRun::Encoded(const void* values, DType type, Frame holder) {
+  Decision& decision = result_.decision;
+  const bool counted = decision.count_first;
+  if (counted) {
+    const uint64_t nnz = CountNonzeros(type, values, elements_);
+    decision = args_.policy->Choose(decision, type, nnz, elements_);
+    CountInput(nnz);
+  }
+  Frame frame;
+  if (decision.format != Format::kDense) {
+    frame = Compressed(values, type, counted);
+  } else if (elements_ > 0 && !counted) {
+    result_.density_known = args_.policy->density().has_value();
+    args_.policy->SentDense();
+  }
+  if (decision.format != Format::kDense) return frame;
+  if (holder.valid()) return holder;
+  if (!frame.valid()) frame = context_.pool->Take(DenseBytes(type) + kEncodeSlack);
+  frame.set_size_bytes(Encode(Format::kDense, type, values, elements_, frame.data()).frame_bytes);
+  return frame;
+}
+
+Frame StepRun::Compressed(const void* values, DType type, bool counted) {
+  Decision& decision = result_.decision;
+  Frame frame = context_.pool->Take(MaxFrameBytes(decision.format, type, elements_) + kEncodeSlack);
+  const auto encoded = Encode(decision.format, type, values, elements_, frame.data());
+  frame.set_size_bytes(encoded.frame_bytes);
+  result_.density_known = true;
+  if (!counted) {
+    if (decision.reason == Reason::kFirst) CountInput(encoded.nnz);
+    args_.policy->Compressed(encoded.nnz, elements_);
+  }
+  if (encoded.frame_bytes >= DenseBytes(type)) {
+    decision.format = Format::kDense;
+    decision.reason = Reason::kNoGain;
+  }
+  return frame;
+}
+
+void StepRun::CountInput(uint64_t nnz) {
+  result_.stats.input_nnz += nnz;
+  result_.stats.input_elements += elements_;
+  result_.decision.sparsity = 1 - static_cast<double>(nnz) / static_cast<double>(elements_);
+  result_.density_known = true;
+}
+
+uint64_t StepRun::DenseBytes(DType type) const {
+  return FrameBytes(Format::kDense, type, elements_, elements_);
+}
+
+absl::Status StepRun::PassOn(std::span<const Step> sends, Frame frame) {
+  if (use_.keep_frame) args_.held->Put(HeldKind::kFinal, chunk_, frame.Share());
+  if (sends.empty()) return absl::OkStatus();
+  result_.decision = {.format = FormatOf(frame), .reason = Reason::kForwarded};
+  return Post(sends, op_.dtype, std::move(frame));
+}
+
+absl::Status StepRun::Post(std::span<const Step> sends, DType type, Frame frame) {
+  const Stopwatch stopwatch(&result_.stats.send_ns);
+  result_.sent_bytes = frame.size_bytes();
+  result_.sent_dense_bytes = DenseBytes(type);
+  for (const Step& step : sends) {
+    Frame mine = &step == &sends.back() ? std::move(frame) : frame.Share();
+    Count(step);
+    const transport::Tag tag{.from = RankOf(args_.participant),
+                             .to = RankOf(step.to),
+                             .lane = args_.lane,
+                             .chunk = step.chunk,
+                             .phase = step.phase};
+    absl::Status status = context_.transport->Send(tag, std::move(mine));
+    if (!status.ok()) {
+      result_.culprit_rank = static_cast<int>(tag.to);
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void StepRun::Count(const Step& step) {
+  OpStats& stats = result_.stats;
+  const Decision& decision = result_.decision;
+  stats.dense_bytes += result_.sent_dense_bytes;
+  stats.wire_bytes += result_.sent_bytes;
+  ++stats.sends_by_format[static_cast<size_t>(decision.format)];
+  ++stats.decisions[static_cast<size_t>(step.phase)][static_cast<size_t>(decision.reason)];
+  ++stats.sends_by_link[static_cast<size_t>(LinkTo(step.to))];
+}
+
+}  // namespace spccl::runtime
