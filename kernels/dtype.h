@@ -35,6 +35,13 @@ constexpr bool IsFloat(DType dtype) {
   return dtype >= DType::kFloat16;
 }
 
+// The bits of an element that tell zero from nonzero: all but the sign of a float. Testing bits
+// rather than comparing floats keeps subnormals whatever the caller's denormals-are-zero mode.
+constexpr uint64_t MagnitudeMask(DType dtype) {
+  const uint64_t ones = ~uint64_t{0} >> (64 - 8 * SizeOf(dtype));
+  return IsFloat(dtype) ? ones >> 1 : ones;
+}
+
 constexpr std::string_view NameOf(DType dtype) {
   constexpr std::string_view kNames[kDTypeCount] = {"int8",    "uint8",   "int32",   "uint32",
                                                     "int64",   "uint64",  "float16", "float32",

@@ -49,7 +49,8 @@ inline constexpr uint64_t kGapLowSlack = 8;
 
 // The only layout that a frame of these facts may have. Cannot wrap for elements and nnz up to
 // kMaxFrameElements.
-constexpr FrameLayout LayoutOf(Format format, DType dtype, uint64_t elements, uint64_t nnz) {
+constexpr FrameLayout LayoutOf(Format format, uint64_t element_bytes, uint64_t elements,
+                               uint64_t nnz) {
   FrameLayout layout;
   switch (format) {
     case Format::kDense:
@@ -75,8 +76,11 @@ constexpr FrameLayout LayoutOf(Format format, DType dtype, uint64_t elements, ui
       break;
     }
   }
-  layout.total = layout.values + nnz * SizeOf(dtype);
+  layout.total = layout.values + nnz * element_bytes;
   return layout;
+}
+constexpr FrameLayout LayoutOf(Format format, DType dtype, uint64_t elements, uint64_t nnz) {
+  return LayoutOf(format, SizeOf(dtype), elements, nnz);
 }
 
 }  // namespace spccl

@@ -59,7 +59,7 @@ uint64_t EncodePiciBody(const KernelTable& table, Format format, DType dtype, co
                                  elements * SizeOf(dtype) >= kStreamingBytes};
   ZeroPadding(frame, layout.index + TilesOf(elements) * sizeof(uint32_t), layout.values);
   const int width = host::WidthLog2(dtype);
-  const uint64_t magnitude = host::MagnitudeMask(dtype);
+  const uint64_t magnitude = MagnitudeMask(dtype);
   return format == Format::kPici ? table.encode_pici[width](dense, elements, magnitude, sections)
                                  : table.encode_column[width](dense, elements, magnitude, sections);
 }
@@ -71,7 +71,7 @@ uint64_t EncodeCooBody(const KernelTable& table, DType dtype, const uint8_t* den
   uint8_t* indices = frame + sizeof(FrameHeader);
   uint8_t* provisional = frame + LayoutOf(Format::kCoo, dtype, elements, elements).values + kCooGap;
   const uint64_t nnz = table.encode_coo[host::WidthLog2(dtype)](
-      dense, elements, host::MagnitudeMask(dtype), indices, provisional);
+      dense, elements, MagnitudeMask(dtype), indices, provisional);
   const FrameLayout layout = LayoutOf(Format::kCoo, dtype, elements, nnz);
   ZeroPadding(frame, layout.index + nnz * sizeof(uint32_t), layout.values);
   std::memmove(frame + layout.values, provisional, nnz * SizeOf(dtype));
@@ -96,7 +96,7 @@ uint64_t EncodeGapBody(const KernelTable& table, DType dtype, const uint8_t* den
                        uint64_t elements, uint8_t* frame) {
   const GapRoom room = GapRoomOf(dtype, elements);
   const uint64_t nnz = table.encode_coo[host::WidthLog2(dtype)](
-      dense, elements, host::MagnitudeMask(dtype), frame + room.indices, frame + room.values);
+      dense, elements, MagnitudeMask(dtype), frame + room.indices, frame + room.values);
   const FrameLayout layout = LayoutOf(Format::kGap, dtype, elements, nnz);
   const GapShape shape = GapShapeOf(elements, nnz);
   ZeroPadding(frame, layout.index + shape.tiles * sizeof(uint32_t), layout.values);
@@ -222,7 +222,7 @@ void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype) {
 
 uint64_t CountNonzeros(DType dtype, const void* dense, uint64_t elements) {
   return host::CurrentTable().count[host::WidthLog2(dtype)](static_cast<const uint8_t*>(dense),
-                                                            elements, host::MagnitudeMask(dtype));
+                                                            elements, MagnitudeMask(dtype));
 }
 
 }  // namespace spccl

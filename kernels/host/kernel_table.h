@@ -48,13 +48,6 @@ constexpr int WidthLog2(DType dtype) {
   return size == 8 ? 3 : size == 4 ? 2 : size == 2 ? 1 : 0;
 }
 
-// The bits of an element that tell zero from nonzero: all but the sign of a float. Testing bits
-// rather than comparing floats keeps subnormals whatever the caller's denormals-are-zero mode.
-constexpr uint64_t MagnitudeMask(DType dtype) {
-  const uint64_t ones = ~uint64_t{0} >> (64 - 8 * SizeOf(dtype));
-  return IsFloat(dtype) ? ones >> 1 : ones;
-}
-
 // How a reduction reads and keeps its elements.
 struct ReduceCall {
   const void* const* inputs;

@@ -37,15 +37,15 @@ class Fibre {
   bool finished_ = false;
   boost::context::fiber inside_;   // where the function stands; empty while it runs
   boost::context::fiber outside_;  // where Resume() stands; empty while the function does not run
-  // What the sanitizers know the two stacks by.
+  // What the sanitizers know the two stacks by; unused without them.
   const void* stack_bottom_ = nullptr;
   size_t stack_bytes_ = 0;
-  const void* outside_bottom_ = nullptr;
-  size_t outside_bytes_ = 0;
-  void* inside_fake_ = nullptr;
-  void* outside_fake_ = nullptr;
-  void* inside_tsan_ = nullptr;
-  void* outside_tsan_ = nullptr;
+  [[maybe_unused]] const void* outside_bottom_ = nullptr;
+  [[maybe_unused]] size_t outside_bytes_ = 0;
+  [[maybe_unused]] void* inside_fake_ = nullptr;
+  [[maybe_unused]] void* outside_fake_ = nullptr;
+  [[maybe_unused]] void* inside_tsan_ = nullptr;
+  [[maybe_unused]] void* outside_tsan_ = nullptr;
 };
 
 }  // namespace spccl::simt

@@ -33,13 +33,16 @@
 #include <cstddef>
 #include <cstdint>
 
-// Marks what kernels call: device functions under nvcc, ordinary ones elsewhere.
+// Marks what kernels call: device functions under nvcc, ordinary ones elsewhere. HOST_DEVICE:
+// called by those who launch kernels, too.
 #if defined(__CUDACC__)
 #define SPCCL_DEVICE __device__ __forceinline__
+#define SPCCL_HOST_DEVICE __host__ __device__ __forceinline__
 #define SPCCL_DEVICE_CONSTANT __device__ constexpr
 #define SPCCL_UNROLL _Pragma("unroll")
 #else
 #define SPCCL_DEVICE inline
+#define SPCCL_HOST_DEVICE inline
 #define SPCCL_DEVICE_CONSTANT inline constexpr
 #define SPCCL_UNROLL
 #endif

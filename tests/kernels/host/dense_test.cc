@@ -8,78 +8,20 @@
 #include <tuple>
 
 #include "kernels/float16.h"
-#include "tests/kernels/host/elements.h"
-#include "tests/support/frame_oracle.h"
+#include "tests/kernels/dense_suite.h"
+#include "tests/kernels/host/host_codec.h"
 
 namespace spccl {
 namespace {
 
-constexpr size_t kGuard = 256;
+INSTANTIATE_TEST_SUITE_P(All, DenseSuite, EveryDTypeAndOp(HostCodecs()), DenseSuiteName);
 
-class DenseTest : public testing::TestWithParam<std::tuple<std::string_view, DType, RedOp>> {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(ForceTarget(std::get<0>(GetParam())));
-    dtype_ = std::get<1>(GetParam());
-    op_ = std::get<2>(GetParam());
-    rng_.seed(TestSeed());
-  }
-  void TearDown() override { ForceTarget(""); }
-
-  std::unique_ptr<Buffer> Random(DType dtype, uint64_t elements, Pattern pattern) {
-    auto buffer = std::make_unique<Buffer>(elements * SizeOf(dtype), rng_() % 64, kGuard);
-    FillElements(dtype, pattern, rng_, elements, buffer->data());
-    return buffer;
-  }
-
-  void ExpectSame(DType dtype, const uint8_t* found, const oracle::Bytes& expected,
-                  uint64_t elements) {
-    EXPECT_EQ(oracle::FirstDifference(dtype, found, expected.data(), elements), elements)
-        << "elements " << elements << " seed " << TestSeed();
-  }
-
-  DType dtype_;
-  RedOp op_;
-  std::mt19937_64 rng_;
-};
-
-const std::vector<uint64_t> kSizes = {0, 1, 15, 16, 17, 63, 64, 65, 255, 257, 1023, 4099};
-
-TEST_P(DenseTest, ReducesAnyInputsIntoAnyOutputs) {
-  for (const uint64_t elements : kSizes) {
-    for (const size_t ranks : {1, 2, 3, 4, 5, 9}) {
-      std::vector<std::unique_ptr<Buffer>> inputs, outputs;
-      std::vector<const uint8_t*> sources;
-      std::vector<const void*> from;
-      std::vector<void*> to;
-      for (size_t r = 0; r < ranks; ++r) {
-        inputs.push_back(
-            Random(dtype_, elements, r % 3 == 2 ? Pattern::kSpecials : Pattern::kFull));
-        sources.push_back(inputs.back()->data());
-        from.push_back(inputs.back()->data());
-        outputs.push_back(Random(dtype_, elements, Pattern::kZeros));
-        to.push_back(outputs.back()->data());
-      }
-      const oracle::Bytes expected = oracle::Reduce(dtype_, op_, sources, elements);
-      Reduce(dtype_, op_, from, to, elements, rng_() % 2 == 0);
-      for (const auto& output : outputs) {
-        ASSERT_TRUE(output->Intact());
-        ExpectSame(dtype_, output->data(), expected, elements);
-      }
-      // In place: the last input is an output, too.
-      void* const in_place[] = {outputs[0]->data(), inputs.back()->data()};
-      Reduce(dtype_, op_, from, in_place, elements, rng_() % 2 == 0);
-      ASSERT_TRUE(inputs.back()->Intact());
-      ExpectSame(dtype_, outputs[0]->data(), expected, elements);
-      ExpectSame(dtype_, inputs.back()->data(), expected, elements);
-    }
-  }
-}
+class RingStepsTest : public DenseSuite {};
 
 // Widen, Accumulate, Finish: the steps of a ring make the same result as one pass.
-TEST_P(DenseTest, StepsOfARingEqualOnePass) {
+TEST_P(RingStepsTest, StepsOfARingEqualOnePass) {
   const DType accumulator = AccumulatorOf(dtype_, op_);
-  for (const uint64_t elements : kSizes) {
+  for (const uint64_t elements : kReduceSizes) {
     const auto a = Random(dtype_, elements, Pattern::kFull);
     const auto b = Random(dtype_, elements, Pattern::kHalf);
     const auto c = Random(dtype_, elements, Pattern::kSpecials);
@@ -103,22 +45,7 @@ TEST_P(DenseTest, StepsOfARingEqualOnePass) {
   }
 }
 
-std::vector<DType> AllDTypes() {
-  std::vector<DType> dtypes;
-  for (int code = 0; code < kDTypeCount; ++code) dtypes.push_back(static_cast<DType>(code));
-  return dtypes;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, DenseTest,
-                         testing::Combine(testing::ValuesIn(TestedTargets()),
-                                          testing::ValuesIn(AllDTypes()),
-                                          testing::Values(RedOp::kSum, RedOp::kProd, RedOp::kMax,
-                                                          RedOp::kMin, RedOp::kAvg)),
-                         [](const auto& info) {
-                           return TestName(std::string(std::get<0>(info.param)) + "_" +
-                                           std::string(NameOf(std::get<1>(info.param))) + "_" +
-                                           std::string(NameOf(std::get<2>(info.param))));
-                         });
+INSTANTIATE_TEST_SUITE_P(All, RingStepsTest, EveryDTypeAndOp(HostCodecs()), DenseSuiteName);
 
 class CopyTest : public testing::TestWithParam<std::string_view> {};
 
