@@ -70,9 +70,16 @@ Json SingleJson(const Message& message, const FieldDescriptor* field) {
   return Json();
 }
 
-// spccl.v1 repeats messages only; named counts become an object with their names.
+// spccl.v1 repeats messages and uint32; named counts become an object with their names.
 Json RepeatedJson(const Message& message, const FieldDescriptor* field) {
   const Reflection& reflection = *message.GetReflection();
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32) {
+    Json list = Json::array();
+    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+      list.push_back(reflection.GetRepeatedUInt32(message, field, i));
+    }
+    return list;
+  }
   const bool named = field->message_type() == v1::NamedCount::descriptor();
   Json list = named ? Json::object() : Json::array();
   for (int i = 0; i < reflection.FieldSize(message, field); ++i) {

@@ -87,6 +87,11 @@ class Communicator {
   uint64_t id() const { return id_; }
   const std::string& job_id() const { return job_id_; }
   uid_t uid() const { return uid_; }
+  // While no local rank has joined.
+  void SetOwner(std::string job_id, uid_t uid) {
+    job_id_ = std::move(job_id);
+    uid_ = uid;
+  }
   uint32_t ranks() const { return static_cast<uint32_t>(seats_.size()); }
   State state() const { return state_; }
   const absl::Status& error() const { return error_; }
@@ -183,8 +188,8 @@ class Communicator {
   std::optional<CommFailure> CheckLeavers() const;
 
   const uint64_t id_;
-  const std::string job_id_;
-  const uid_t uid_;
+  std::string job_id_;
+  uid_t uid_;
   const std::string root_;
   State state_ = State::kForming;
   absl::Status error_;

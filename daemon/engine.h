@@ -114,6 +114,7 @@ class Engine {
   };
   absl::StatusOr<CommEntry*> FindOrMakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                             uint32_t ranks);
+  void AdoptComm(const Asker& asker, CommEntry& entry);
   absl::StatusOr<CommEntry*> MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                       uint32_t ranks, std::string root);
   void AnnounceReady(CommEntry& entry);

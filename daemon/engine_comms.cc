@@ -50,6 +50,22 @@ absl::StatusOr<CommEntry*> Engine::MakeComm(const Asker& asker, const UniqueIdBy
   return registry_.comms.emplace(id, std::move(entry)).first->second.get();
 }
 
+// A communicator whose first rank was another node's has that one's job and user, which may mean
+// nothing here (a job's name may be a process id). It is the first local rank's as soon as there is
+// one: its job's settings hold, and its user sees it.
+void Engine::AdoptComm(const Asker& asker, CommEntry& entry) {
+  for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
+    if (entry.comm.joined(rank) && entry.comm.member(rank).local()) return;
+  }
+  const std::string before = entry.comm.job_id();
+  entry.comm.SetOwner(asker.job_id, asker.uid);
+  --registry_.jobs[before].communicators;
+  Job& job = registry_.jobs[asker.job_id];
+  job.uid = asker.uid;
+  ++job.communicators;
+  registry_.ForgetIfEmpty(before);
+}
+
 absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
   const auto& wanted = request.comm_init;
   SPCCL_RETURN_IF_ERROR(
@@ -68,6 +84,7 @@ absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
   SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry,
                          is_root ? FindOrMakeComm(asker, unique_id, wanted.ranks)
                                  : FindOrMakeRemoteComm(asker, unique_id, wanted.ranks, parts));
+  AdoptComm(asker, *entry);
   const uint64_t comm_id = entry->comm.id();
   int64_t wait_ns =
       wanted.deadline_ms == 0 ? options_.init_timeout_ns : int64_t{wanted.deadline_ms} * 1'000'000;

@@ -93,8 +93,9 @@ void Engine::OnNodeDown(NodeId node, const absl::Status& status) {
       if (group.nodes[i].id != node) continue;
       const auto rank = std::find(group.node_of_rank.begin(), group.node_of_rank.end(), i);
       failure.culprit_rank = static_cast<int>(rank - group.node_of_rank.begin());
-      failure.status = absl::Status(
-          status.code(), absl::StrCat("lost ", RanksOf(group, i), ": ", status.message()));
+      // Whatever broke, to this node's ranks it is others' failure, as a rank's death is.
+      failure.status =
+          absl::AbortedError(absl::StrCat("lost ", RanksOf(group, i), ": ", status.message()));
     }
     FailComm(id, failure, node);
   }

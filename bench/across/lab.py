@@ -13,30 +13,12 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 from compare import GLOO_ALL_REDUCE, MPI_ALL_REDUCE, TUNED, machine  # noqa: E402
+from netlab import Lab, daemon_arguments, make_certificates  # noqa: E402
 
-NETLAB = ROOT / "tools/netlab.sh"
 MIB = 1 << 20
 LIMIT_S = 120  # of one launch
-PORT = 7440
-
-
-class Lab:
-    """Hosts that are there within a `with`; the lab of this name must not be up."""
-
-    def __init__(self, name, hosts, rate):
-        self.name, self.hosts, self.rate = name, hosts, rate
-
-    def __enter__(self):
-        subprocess.run([NETLAB, "--lab", self.name, "up", str(self.hosts), self.rate], check=True)
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([NETLAB, "--lab", self.name, "down"], check=False)
-
-    def on(self, host):
-        return [NETLAB, "--lab", self.name, "exec", host]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,11 +116,8 @@ class Runner:
         """Of daemons on a lab's hosts: an address, and certificates, which are made once."""
         folder = self.scratch / "tls"
         if not folder.exists():
-            hosts = [w for i in range(1, 5) for w in ("--host", f"node{i},10.77.0.{i}")]
-            subprocess.run([self.folder / "spcclctl", "tls", "init", "--dir", folder, *hosts],
-                           check=True, stdout=subprocess.DEVNULL)
-        return [f"--peers-listen=10.77.0.{{}}:{PORT}", f"--peers-tls-ca={folder}/ca.pem",
-                f"--peers-tls-cert={folder}/node{{}}.pem", f"--peers-tls-key={folder}/node{{}}.key"]
+            make_certificates(self.folder / "spcclctl", folder, hosts=4)
+        return daemon_arguments(folder)
 
     def on_daemons(self, place, more=()):
         """What makes spccl-perf and the classifier start a daemon on each host."""

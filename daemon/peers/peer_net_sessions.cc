@@ -1,6 +1,9 @@
 // The beginning and the end of streams: who is there, which of two streams stands, why one ended.
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
@@ -14,8 +17,20 @@ namespace spccl::daemon::peers {
 namespace {
 
 constexpr int64_t kEndGraceNs = 1'000'000'000;  // from our ending a stream to its end by force
-constexpr int64_t kRetryNs = 300'000'000;       // after a dial that the other side's has made void
-constexpr size_t kMaxStrangers = 256;           // accepted streams that are not up
+// After a dial that the other side's has made void, or that found no way there.
+constexpr int64_t kRetryNs = 300'000'000;
+constexpr size_t kMaxStrangers = 256;  // accepted streams that are not up
+
+// The network has no way there now. That may be the last word of a cut that has just ended: the
+// kernel still answers for an address that it could not resolve. gRPC tells the errno in words
+// only.
+bool NoWayThere(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  for (const int error : {EHOSTUNREACH, ENETUNREACH}) {
+    if (absl::StrContains(status.message(), std::strerror(error))) return true;
+  }
+  return false;
+}
 
 v1::PeerMessage GoodbyeOf(const absl::Status& status) {
   v1::PeerMessage message;
@@ -266,6 +281,11 @@ void PeerNet::Impl::OnEnd(const SessionPtr& session, const absl::Status& status)
 void PeerNet::Impl::OnDialFailed(const PeerPtr& peer, const absl::Status& status) {
   if (absl::IsAlreadyExists(status)) {
     // The peer's own stream is about to come; or it has not noticed yet that an old one is dead.
+    peer->dial_ns = MonotonicNanos() + kRetryNs;
+    return;
+  }
+  if (NoWayThere(status) &&
+      MonotonicNanos() + kRetryNs - peer->connect_since_ns < options_.connect_limit_ns) {
     peer->dial_ns = MonotonicNanos() + kRetryNs;
     return;
   }

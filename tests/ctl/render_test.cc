@@ -17,6 +17,9 @@ TEST(RenderTest, EveryFieldIsThereAlsoAtItsDefault) {
   sends->set_key("coo");
   sends->set_value(7);
   comm.add_members()->set_phase("idle");
+  v1::CommNode* node = comm.add_nodes();
+  node->add_ranks(0);
+  node->add_ranks(2);
   const nlohmann::ordered_json json = ToJson(comm);
   EXPECT_EQ(json["id"], 18446744073709551615u);
   EXPECT_EQ(json["error"], "");
@@ -28,6 +31,7 @@ TEST(RenderTest, EveryFieldIsThereAlsoAtItsDefault) {
   EXPECT_TRUE(json["settings"]["coo"].is_null());
   EXPECT_EQ(json["counters"]["sends_by_format"]["coo"], 7);
   EXPECT_EQ(json["members"][0]["phase"], "idle");
+  EXPECT_EQ(json["nodes"][0]["ranks"], nlohmann::ordered_json({0, 2}));
   EXPECT_EQ(json.size(), static_cast<size_t>(v1::Comm::descriptor()->field_count()));
   EXPECT_TRUE(ToJson(v1::Settings())["algorithm"].is_null());
   EXPECT_TRUE(ToJson(v1::ListJobsResponse())["jobs"].is_array());

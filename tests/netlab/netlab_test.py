@@ -6,7 +6,6 @@ Exits with 77 (skipped) only where network namespaces are not permitted.
 
 import os
 import pathlib
-import random
 import select
 import socket
 import subprocess
@@ -15,7 +14,10 @@ import tempfile
 import time
 import unittest
 
-NETLAB = str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "netlab.sh")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import netlab as labs  # noqa: E402
+
+NETLAB = str(labs.NETLAB)
 SELF = str(pathlib.Path(__file__).resolve())
 LAB = f"test-{os.getpid()}"
 PORT = 7000
@@ -277,23 +279,11 @@ class UpDownTest(unittest.TestCase):
         self.assertIn("need root", done.stderr)
 
 
-def reason_to_skip():
-    if os.geteuid() != 0:
-        return "not root"
-    probe = f"spccl-probe-{random.randrange(1 << 30)}"
-    done = subprocess.run(["ip", "netns", "add", probe], text=True, stderr=subprocess.PIPE,
-                          check=False)
-    if done.returncode != 0:
-        return f"network namespaces are not permitted: {done.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", probe], check=True)
-    return None
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--on-host"]:
         ROLES[sys.argv[2]](*sys.argv[3:])
         sys.exit(0)
-    if why := reason_to_skip():
+    if why := labs.reason_to_skip():
         print(f"netlab_test: skipped: {why}", file=sys.stderr)
         sys.exit(77)
     unittest.main()
