@@ -15,9 +15,9 @@
 
 namespace spccl::shm {
 
-// Measured for float32 on two cores, 2 ranks, 64 MiB: slots of 64 to 512 KiB and 4 to 16 of them
-// are alike within the noise, as long as what is under way fits in the L2 caches.
-inline constexpr uint32_t kRelaySlots = 7;
+// Measured for float32 on two cores, 2 and 4 ranks, 64 MiB: slots of 128 to 256 KiB that make 1.5
+// to 3 MiB a rank are alike within a tenth; fewer or smaller ones mean more sleeps and are slower.
+inline constexpr uint32_t kRelaySlots = 12;
 inline constexpr size_t kRelaySlotBytes = size_t{256} << 10;
 
 // At the start of the memory; the slots follow from kRelaySlotsOffset on. Zero before the client

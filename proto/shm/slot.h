@@ -11,7 +11,7 @@
 namespace spccl::shm {
 
 inline constexpr uint32_t kSegmentMagic = 0x53504353;  // "SCPS"
-inline constexpr uint32_t kShmVersion = 2;
+inline constexpr uint32_t kShmVersion = 3;
 inline constexpr uint32_t kSubmissionCapacity = 256;
 // A client may have at most this many operations submitted and not yet reaped; the daemon counts,
 // so that a completion always finds room and the daemon never waits for a client.
