@@ -1,16 +1,13 @@
 #include "ctl/certificates.h"
 
 #include <arpa/inet.h>
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/rand.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
 #include <cctype>
 
 #include "absl/strings/str_cat.h"
+#include "base/openssl.h"
 #include "base/status.h"
 
 namespace spccl::ctl {
@@ -18,20 +15,14 @@ namespace {
 
 constexpr int kSerialBits = 127;  // positive, and in no certificate twice
 
-template <typename T, void (*Free)(T*)>
-struct Freer {
-  void operator()(T* object) const { Free(object); }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO, BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Freer<X509, X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY, EVP_PKEY_free>>;
-using Number = std::unique_ptr<BIGNUM, Freer<BIGNUM, BN_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION, X509_EXTENSION_free>>;
+using openssl::Bio;
+using openssl::Certificate;
+using openssl::Key;
+using Number = openssl::Owner<BIGNUM, BN_free>;
+using Extension = openssl::Owner<X509_EXTENSION, X509_EXTENSION_free>;
 
 absl::Status Failed(absl::string_view what) {
-  const char* reason = ERR_reason_error_string(ERR_peek_last_error());
-  ERR_clear_error();
-  return absl::InternalError(absl::StrCat(what, ": ", reason == nullptr ? "failed" : reason));
+  return absl::InternalError(absl::StrCat(what, ": ", openssl::TakeError("failed")));
 }
 
 std::string Content(BIO* bio) {
@@ -118,14 +109,9 @@ absl::StatusOr<Authority> Authority::Create(const std::string& name, Validity va
 }
 
 absl::StatusOr<Authority> Authority::Parse(const CertificateAndKey& pem) {
-  const auto memory = [](const std::string& text) {
-    return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-  };
-  const auto no_passphrase = [](char*, int, int, void*) { return -1; };
   auto keys = std::make_shared<Keys>();
-  keys->certificate.reset(
-      PEM_read_bio_X509(memory(pem.certificate).get(), nullptr, nullptr, nullptr));
-  keys->key.reset(PEM_read_bio_PrivateKey(memory(pem.key).get(), nullptr, no_passphrase, nullptr));
+  keys->certificate = openssl::ParseCertificate(pem.certificate);
+  keys->key = openssl::ParseKey(pem.key);
   const bool fine = keys->certificate != nullptr && keys->key != nullptr &&
                     X509_check_ca(keys->certificate.get()) == 1 &&
                     X509_check_private_key(keys->certificate.get(), keys->key.get()) == 1;

@@ -1,8 +1,6 @@
 #include "daemon/peers/tls.h"
 
 #include <arpa/inet.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
@@ -14,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/openssl.h"
 #include "base/status.h"
 #include "daemon/file_io.h"
 
@@ -22,37 +21,15 @@ namespace {
 
 constexpr int64_t kProbeLimitNs = 2'000'000'000;
 
-template <typename T, void (*Free)(T*)>
-struct Freer {
-  void operator()(T* object) const { Free(object); }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO, BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Freer<X509, X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY, EVP_PKEY_free>>;
-using Store = std::unique_ptr<X509_STORE, Freer<X509_STORE, X509_STORE_free>>;
-using StoreContext = std::unique_ptr<X509_STORE_CTX, Freer<X509_STORE_CTX, X509_STORE_CTX_free>>;
-using SslContext = std::unique_ptr<SSL_CTX, Freer<SSL_CTX, SSL_CTX_free>>;
+using openssl::Bio;
+using openssl::Certificate;
+using openssl::Key;
+using Store = openssl::Owner<X509_STORE, X509_STORE_free>;
+using StoreContext = openssl::Owner<X509_STORE_CTX, X509_STORE_CTX_free>;
+using SslContext = openssl::Owner<SSL_CTX, SSL_CTX_free>;
 
 absl::Status Wrong(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
-}
-
-Bio Memory(const std::string& pem) {
-  return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-}
-
-Certificate ParseCertificate(const std::string& pem) {
-  Certificate parsed(PEM_read_bio_X509(Memory(pem).get(), nullptr, nullptr, nullptr));
-  ERR_clear_error();
-  return parsed;
-}
-
-Key ParseKey(const std::string& pem) {
-  // No callback: a key under a passphrase is refused instead of asked for.
-  const auto none = [](char*, int, int, void*) { return -1; };
-  Key parsed(PEM_read_bio_PrivateKey(Memory(pem).get(), nullptr, none, nullptr));
-  ERR_clear_error();
-  return parsed;
 }
 
 int64_t UnixSeconds(const ASN1_TIME* time) {
@@ -76,7 +53,7 @@ absl::Status Expired(const std::string& path, int64_t not_after) {
 
 // Puts every certificate of a PEM text into the store; false: there is none.
 bool AddAll(const std::string& pem, X509_STORE* store) {
-  const Bio bio = Memory(pem);
+  const Bio bio = openssl::MemoryBio(pem);
   int count = 0;
   for (; Certificate one{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)}; ++count) {
     X509_STORE_add_cert(store, one.get());
@@ -113,14 +90,6 @@ std::string WhyNot(long verified) {
   }
 }
 
-// The reason of the newest error of OpenSSL, in its words.
-std::string LastReason() {
-  const char* reason = ERR_reason_error_string(ERR_peek_last_error());
-  std::string text = reason == nullptr ? "the connection ended" : reason;
-  ERR_clear_error();
-  return text;
-}
-
 // Whether `bio` may go on within the limit.
 bool Await(BIO* bio, int64_t until_ns) {
   int fd = -1;
@@ -140,9 +109,9 @@ absl::StatusOr<TlsIdentity> TlsIdentity::Load(const TlsFiles& files) {
   SPCCL_ASSIGN_OR_RETURN(identity.ca_, ReadFile(files.ca));
   SPCCL_ASSIGN_OR_RETURN(identity.certificate_, ReadFile(files.certificate));
   SPCCL_ASSIGN_OR_RETURN(identity.key_, ReadFile(files.key));
-  const Certificate certificate = ParseCertificate(identity.certificate_);
+  const Certificate certificate = openssl::ParseCertificate(identity.certificate_);
   if (certificate == nullptr) return Wrong(files.certificate, "found no certificate in PEM form");
-  const Key key = ParseKey(identity.key_);
+  const Key key = openssl::ParseKey(identity.key_);
   if (key == nullptr) return Wrong(files.key, "found no private key in PEM form");
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     ERR_clear_error();
@@ -162,8 +131,8 @@ absl::Status TlsIdentity::CheckDates() const {
 absl::Status TlsIdentity::Probe(const Address& address) const {
   const SslContext context(SSL_CTX_new(TLS_client_method()));
   AddAll(ca_, SSL_CTX_get_cert_store(context.get()));
-  SSL_CTX_use_certificate(context.get(), ParseCertificate(certificate_).get());
-  SSL_CTX_use_PrivateKey(context.get(), ParseKey(key_).get());
+  SSL_CTX_use_certificate(context.get(), openssl::ParseCertificate(certificate_).get());
+  SSL_CTX_use_PrivateKey(context.get(), openssl::ParseKey(key_).get());
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   const unsigned char protocols[] = {2, 'h', '2'};
@@ -191,7 +160,8 @@ absl::Status TlsIdentity::Probe(const Address& address) const {
     }
     // Not reached, or not by TLS.
     if (ERR_GET_LIB(ERR_peek_last_error()) != ERR_LIB_SSL) return absl::OkStatus();
-    return absl::UnauthenticatedError(absl::StrCat("no TLS there: ", LastReason()));
+    return absl::UnauthenticatedError(
+        absl::StrCat("no TLS there: ", openssl::TakeError("the connection ended")));
   }
   // With TLS 1.3 the acceptor looks at our certificate after this; a refusal is an alert that we
   // read. HTTP/2's acceptor speaks first, so a byte means that it took us.
@@ -200,8 +170,8 @@ absl::Status TlsIdentity::Probe(const Address& address) const {
     if (BIO_read(bio.get(), &byte, 1) > 0) return absl::OkStatus();
     if (BIO_should_retry(bio.get()) && Await(bio.get(), until_ns)) continue;
     if (MonotonicNanos() >= until_ns) return absl::OkStatus();
-    return absl::UnauthenticatedError(
-        absl::StrCat("it does not accept this daemon's certificate: ", LastReason()));
+    return absl::UnauthenticatedError(absl::StrCat("it does not accept this daemon's certificate: ",
+                                                   openssl::TakeError("the connection ended")));
   }
 }
 
