@@ -14,6 +14,7 @@ CoreHooks HooksOf(SettingsStore* store) {
     const policy::Settings around = store->Resolve(job_id, comm_id);
     return policy::Apply(policy::Apply(around, wishes), store->Get(CommScope{comm_id}));
   };
+  hooks.settings_version = [store] { return store->version(); };
   hooks.forget = [store](uint64_t comm_id) { store->Forget(comm_id); };
   hooks.make_task = [](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
                        const policy::Settings& settings, runtime::DoneFn done) {

@@ -22,6 +22,8 @@ struct CoreHooks {
   std::function<policy::Settings(const std::string& job_id, uint64_t comm_id,
                                  const policy::Overrides& wishes)>
       settings;
+  // Another one whenever settings() may return something else.
+  std::function<uint64_t()> settings_version;
   // A communicator is gone.
   std::function<void(uint64_t comm_id)> forget;
   // As runtime::MakeTask.

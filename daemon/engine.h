@@ -140,7 +140,6 @@ class Engine {
                                                   const UniqueIdParts& parts);
   void SendJoin(const CommEntry& entry, const Session& session, const shm::Request& request);
   NodeGroup& GroupOf(CommEntry& entry, const CommKey& key);
-  void Hold(NodeGroup& group, NodeId node);
   void BeginForm(CommEntry& entry);
   void BeginConnect(CommEntry& entry);
   void ContinueConnect(CommEntry& entry);
@@ -180,6 +179,8 @@ class Engine {
   absl::StatusOr<std::unique_ptr<runtime::Task>> MakeTask(
       CommEntry& entry, const std::shared_ptr<RunningOp>& running,
       std::span<const runtime::RankBuffers> ranks);
+  // What its next operation runs with. All its ranks have joined.
+  const policy::Settings& SettingsOf(CommEntry& entry);
   void RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running);
   void Complete(std::vector<Outcome> outcomes);
   // Any thread: writes the completions, then hands the bookkeeping to the core thread.

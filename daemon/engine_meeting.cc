@@ -28,12 +28,6 @@ NodeGroup& Engine::GroupOf(CommEntry& entry, const CommKey& key) {
   return *entry.group;
 }
 
-void Engine::Hold(NodeGroup& group, NodeId node) {
-  if (!group.peers.insert(node).second) return;
-  nodes_->Hold(node);
-  group.held.push_back(node);
-}
-
 // --- At the root ---
 
 absl::Status Engine::OnJoin(NodeId node, const v1::Join& join) {
@@ -56,7 +50,7 @@ absl::Status Engine::OnJoin(NodeId node, const v1::Join& join) {
   if (!group.is_root) group.tuning.costs = options_.costs;
   group.is_root = true;
   group.tuning.costs = policy::SlowerOf(group.tuning.costs, *costs);
-  Hold(group, node);
+  group.peers.try_emplace(node, nodes_, node);
   const int64_t wait_ns =
       join.deadline_ms() == 0 ? options_.init_timeout_ns : int64_t{join.deadline_ms()} * 1'000'000;
   const absl::Status joined =
@@ -99,8 +93,7 @@ void Engine::BeginForm(CommEntry& entry) {
     form.add_node_of_rank(group.node_of_rank[rank]);
     form.add_pid_of_rank(entry.comm.member(rank).pid);
   }
-  group.tuning.algorithm =
-      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes()).algorithm;
+  group.tuning.algorithm = SettingsOf(entry).algorithm;
   *form.mutable_tuning() = ToMessage(group.tuning);
   TellNodes(entry, message);
   BeginConnect(entry);
@@ -146,15 +139,9 @@ absl::StatusOr<CommEntry*> Engine::FindOrMakeRemoteComm(const Asker& asker,
     return absl::FailedPreconditionError(
         absl::StrCat("the unique id is not known to this spccld for uid ", asker.uid));
   }
-  SPCCL_ASSIGN_OR_RETURN(const NodeId root, nodes_->Connect(parts.address, parts.boot_id));
-  const absl::StatusOr<CommEntry*> entry = MakeComm(asker, unique_id, ranks, parts.address);
-  if (!entry.ok()) {
-    nodes_->Release(root);
-    return entry;
-  }
-  NodeGroup& group = GroupOf(**entry, parts.key);
-  group.peers.insert(root);
-  group.held.push_back(root);
+  SPCCL_ASSIGN_OR_RETURN(NodeHold root, NodeHold::Connect(nodes_, parts.address, parts.boot_id));
+  SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry, MakeComm(asker, unique_id, ranks, parts.address));
+  GroupOf(*entry, parts.key).peers.try_emplace(root.node(), std::move(root));
   return entry;
 }
 
@@ -215,10 +202,9 @@ void Engine::BeginConnect(CommEntry& entry) {
   NodeGroup& group = *entry.group;
   for (uint32_t i = 0; group.here && i < *group.here; ++i) {
     const NodeInfo& info = group.nodes[i].info;
-    const absl::StatusOr<NodeId> node = nodes_->Connect(info.address, info.boot_id);
-    if (!node.ok()) return FailComm(entry.comm.id(), {.status = node.status()});
-    group.peers.insert(*node);
-    group.held.push_back(*node);
+    absl::StatusOr<NodeHold> hold = NodeHold::Connect(nodes_, info.address, info.boot_id);
+    if (!hold.ok()) return FailComm(entry.comm.id(), {.status = hold.status()});
+    group.peers.try_emplace(hold->node(), *std::move(hold));
   }
   ContinueConnect(entry);
 }
@@ -238,7 +224,7 @@ void Engine::ContinueConnect(CommEntry& entry) {
       absl::StrAppend(&missing, missing.empty() ? "" : ", ", seat.info.name);
     } else {
       seat.id = up->first;
-      Hold(group, seat.id);
+      group.peers.try_emplace(seat.id, nodes_, seat.id);
     }
   }
   if (!missing.empty()) return entry.comm.SetWaitingFor(absl::StrCat(missing, " to connect"));

@@ -175,7 +175,7 @@ void Engine::OnNodeMessage(NodeId node, const v1::PeerMessage& message) {
 }
 
 void Engine::TellNodes(const CommEntry& entry, const v1::PeerMessage& message, NodeId except) {
-  for (const NodeId node : entry.group->peers) {
+  for (const auto& [node, hold] : entry.group->peers) {
     if (node != except) nodes_->Send(node, message);
   }
 }
@@ -235,7 +235,7 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(
 void Engine::EndGroup(CommEntry& entry) {
   if (!entry.group) return;
   entry.group->channel.reset();
-  for (const NodeId node : entry.group->held) nodes_->Release(node);
+  entry.group->peers.clear();
   registry_.comm_of_key.erase(entry.group->key);
 }
 

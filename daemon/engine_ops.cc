@@ -269,14 +269,22 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
 absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
     CommEntry& entry, const std::shared_ptr<RunningOp>& running,
     std::span<const runtime::RankBuffers> ranks) {
-  const policy::Settings settings =
-      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes());
+  const policy::Settings& settings = SettingsOf(entry);
   if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
   entry.running_algorithm =
       std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));
   return hooks_.make_task(
       running->parts[0].op, ranks, settings,
       [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); });
+}
+
+const policy::Settings& Engine::SettingsOf(CommEntry& entry) {
+  const uint64_t version = hooks_.settings_version();  // before the settings, which may be newer
+  if (!entry.settings || entry.settings_version != version) {
+    entry.settings = hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes());
+    entry.settings_version = version;
+  }
+  return *entry.settings;
 }
 
 void Engine::RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running) {

@@ -43,8 +43,7 @@ void Engine::ReviewTuning(CommEntry& entry) {
   NodeGroup& group = *entry.group;
   if (!LeadsTuning(group) || group.change || !group.coming_changes.empty()) return;
   policy::Tuning wanted = group.tuning;
-  wanted.algorithm =
-      hooks_.settings(entry.comm.job_id(), entry.comm.id(), entry.comm.wishes()).algorithm;
+  wanted.algorithm = SettingsOf(entry).algorithm;
   for (size_t kind = 0; kind < wanted.densities.size(); ++kind) {
     const double seen = group.seen_densities[kind];
     if (IsNews(seen, wanted.densities[kind])) wanted.densities[kind] = seen;

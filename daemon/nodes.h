@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -78,6 +79,35 @@ class Nodes {
 
   // How frames reach a node, for people: "tcp/eth0"; empty if they do not.
   virtual std::string RouteTo(NodeId node) const = 0;
+};
+
+// A share in the connection to another node: while one lives, the connection is kept. Gone before
+// its Nodes. Move-only.
+class NodeHold {
+ public:
+  NodeHold(Nodes* nodes, NodeId node) : NodeHold(nodes, node, Adopt{}) { nodes->Hold(node); }
+  // As Nodes::Connect.
+  static absl::StatusOr<NodeHold> Connect(Nodes* nodes, const std::string& address,
+                                          uint64_t boot_id) {
+    const absl::StatusOr<NodeId> node = nodes->Connect(address, boot_id);
+    if (!node.ok()) return node.status();
+    return NodeHold(nodes, *node, Adopt{});
+  }
+  NodeHold(NodeHold&& other) noexcept
+      : nodes_(std::exchange(other.nodes_, nullptr)), node_(other.node_) {}
+  NodeHold& operator=(NodeHold&&) = delete;
+  ~NodeHold() {
+    if (nodes_ != nullptr) nodes_->Release(node_);
+  }
+
+  NodeId node() const { return node_; }
+
+ private:
+  struct Adopt {};  // it is held already
+  NodeHold(Nodes* nodes, NodeId node, Adopt) : nodes_(nodes), node_(node) {}
+
+  Nodes* nodes_;
+  const NodeId node_;
 };
 
 }  // namespace spccl::daemon

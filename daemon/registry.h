@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "collective/policy/settings.h"
 #include "collective/policy/tuning.h"
 #include "collective/runtime/node_scope.h"
 #include "collective/runtime/task.h"
@@ -116,8 +117,7 @@ struct TuningChange {
 struct NodeGroup {
   CommKey key{};
   bool is_root = false;                       // all ranks join here
-  std::set<NodeId> peers;                     // all that must hear of a failure
-  std::vector<NodeId> held;                   // to be released at the end
+  std::map<NodeId, NodeHold> peers;           // all that must hear of a failure
   std::map<uint32_t, NodeId> node_of_joined;  // at the root, while it forms: remote ranks
   // Known once all ranks have joined:
   std::vector<NodeSeat> nodes;   // those that have ranks
@@ -142,6 +142,8 @@ struct CommEntry {
   Counters counters;
   std::shared_ptr<const std::vector<std::string>> rank_names;  // once it is ready
   std::string running_algorithm;
+  std::optional<policy::Settings> settings;  // as they were at settings_version
+  uint64_t settings_version = 0;
   std::shared_ptr<RunningOp> running;
   bool pumping = false;
   std::optional<NodeGroup> group;  // empty: one node, or not known to be more

@@ -191,6 +191,7 @@ policy::Settings SettingsStore::Resolve(const std::string& job_id, uint64_t comm
 void SettingsStore::SetDefaults(const policy::Settings& defaults) {
   const std::lock_guard lock(mutex_);
   defaults_ = defaults;
+  version_.fetch_add(1, std::memory_order_relaxed);
 }
 
 policy::Overrides SettingsStore::Get(const Scope& scope) const {
@@ -223,7 +224,7 @@ absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
 void SettingsStore::Forget(uint64_t comm_id) {
   const std::lock_guard write_lock(write_mutex_);
   const std::lock_guard lock(mutex_);
-  scopes_.erase(CommScope{comm_id});
+  if (scopes_.erase(CommScope{comm_id}) > 0) version_.fetch_add(1, std::memory_order_relaxed);
 }
 
 absl::Status SettingsStore::Replace(const Scope& scope, const policy::Overrides& overrides) {
@@ -245,6 +246,7 @@ absl::Status SettingsStore::Replace(const Scope& scope, const policy::Overrides&
   if (!std::holds_alternative<CommScope>(scope)) SPCCL_RETURN_IF_ERROR(Save(changed));
   const std::lock_guard lock(mutex_);
   scopes_ = std::move(changed);
+  version_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

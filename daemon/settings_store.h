@@ -5,6 +5,7 @@
 // restarts).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,6 +49,8 @@ class SettingsStore {
 
   // What an operation of this communicator runs with, now.
   policy::Settings Resolve(const std::string& job_id, uint64_t comm_id) const;
+  // Another one after each change of what Resolve() and Get() say.
+  uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   policy::Overrides Get(const Scope& scope) const;
   // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
   // renamed) before it takes effect, or not at all. InvalidArgument: a threshold outside [0, 1], or
@@ -76,6 +79,8 @@ class SettingsStore {
   mutable std::mutex mutex_;  // of what is below; never held over disk work
   policy::Settings defaults_;
   std::map<Scope, policy::Overrides> scopes_;
+  // Written with mutex_ held, by which whoever sees it sees the change too: relaxed.
+  std::atomic<uint64_t> version_{0};
 };
 
 }  // namespace spccl::daemon

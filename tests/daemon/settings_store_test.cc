@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -118,6 +119,24 @@ TEST_F(SettingsStoreTest, NarrowerScopesWin) {
   EXPECT_EQ(store->Resolve("j", 1).pici.intra, 0.4);
   store->Forget(1);
   EXPECT_EQ(store->Resolve("j", 1).pici.intra, 0.1);
+}
+
+TEST_F(SettingsStoreTest, TheVersionIsAnotherAfterEachChange) {
+  const auto store = Open();
+  std::set<uint64_t> versions = {store->version()};
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.5)).ok());
+  versions.insert(store->version());
+  ASSERT_TRUE(store->Set(CommScope{1}, Intra(0.5)).ok());
+  versions.insert(store->version());
+  ASSERT_TRUE(store->Reset(GlobalScope{}).ok());
+  versions.insert(store->version());
+  store->Forget(1);
+  versions.insert(store->version());
+  store->SetDefaults({});
+  versions.insert(store->version());
+  EXPECT_EQ(versions.size(), 6u);
+  store->Forget(1);
+  EXPECT_TRUE(versions.contains(store->version())) << "nothing has changed";
 }
 
 TEST_F(SettingsStoreTest, SetMergesIntoTheScope) {

@@ -46,6 +46,7 @@ CoreHooks Hooks() {
   hooks.settings = [](const std::string&, uint64_t, const policy::Overrides& wishes) {
     return policy::Apply(policy::Settings{}, wishes);
   };
+  hooks.settings_version = [] { return uint64_t{1}; };
   hooks.forget = [](uint64_t) {};
   hooks.make_task = [](const OpDesc&, std::span<const runtime::RankBuffers>,
                        const policy::Settings&,
