@@ -10,7 +10,8 @@ namespace spccl::simt {
 // it.
 class FibreLauncher {
  public:
-  explicit FibreLauncher(FibreMachine::Options options) : machine_(options) {}
+  // `machine` outlives the launcher.
+  explicit FibreLauncher(FibreMachine& machine) : machine_(machine) {}
 
   template <class K>
   void Launch(uint32_t blocks, const typename K::Params& params) {
@@ -20,7 +21,7 @@ class FibreLauncher {
   const absl::Status& status() const { return status_; }
 
  private:
-  FibreMachine machine_;
+  FibreMachine& machine_;
   absl::Status status_;
 };
 

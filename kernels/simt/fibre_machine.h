@@ -52,6 +52,8 @@ class FibreMachine {
                });
   }
 
+  // The next launches' schedules are drawn as a new machine's of this seed would be.
+  void Reseed(uint64_t seed) { rng_.seed(seed); }
   uint64_t switches() const { return switches_; }  // to a lane, since the machine was made
 
  private:

@@ -62,7 +62,7 @@ struct EncodeColumn {
     taken = lane.Shuffle(kAllLanes, taken, 0);
     const Turn turn = {static_cast<uint32_t>(taken), static_cast<uint32_t>(taken >> 32)};
     if (turn.tile >= tiles) {
-      if (tiles == 0 && lane.Warp() == 0) WriteEnd(lane, params, 0);
+      if (tiles == 0 && lane.Warp() == 0) FinishPici(lane, params.to, 0);
       return;
     }
     const void* const from = At(params.dense, uint64_t{turn.tile} * kTile * sizeof(U));
@@ -74,7 +74,7 @@ struct EncodeColumn {
     if (lane.Lane() == 0) {
       StoreAt<uint32_t>(At(params.to.frame, params.to.index_offset), turn.tile, base);
     }
-    if (turn.tile + 1 == tiles) WriteEnd(lane, params, uint64_t{base} + count);
+    if (turn.tile + 1 == tiles) FinishPici(lane, params.to, uint64_t{base} + count);
     WriteColumns(lane, params, turn.tile, pair, base, from);
   }
 
@@ -113,16 +113,6 @@ struct EncodeColumn {
         StoreAt<U>(values, rank++, LoadAt<U>(from, at));
       }
     }
-  }
-
-  // By a warp: what comes once a frame.
-  template <SimtLane L>
-  static SPCCL_DEVICE void WriteEnd(L& lane, const Params& params, uint64_t nnz) {
-    const PiciFrame& to = params.to;
-    const FrameLayout layout = {sizeof(FrameHeader), to.index_offset, 0, to.values_offset,
-                                to.values_offset + nnz * sizeof(U)};
-    WriteHeader(lane, to.facts, layout, nnz, to.frame);
-    ZeroPadding(lane, to.frame, to.index_offset + TilesOf(to.facts.elements) * 4, to.values_offset);
   }
 };
 

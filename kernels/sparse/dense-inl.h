@@ -128,13 +128,13 @@ struct ProdOp {
 struct MaxOp {
   template <class A>
   static SPCCL_DEVICE A Combine(A a, A b) {
-    return b > a || a != a ? b : a;
+    return a >= b || b != b ? a : b;
   }
 };
 struct MinOp {
   template <class A>
   static SPCCL_DEVICE A Combine(A a, A b) {
-    return b < a || a != a ? b : a;
+    return a <= b || b != b ? a : b;
   }
 };
 
@@ -156,6 +156,7 @@ struct ReduceInputsParams {
 template <class T, class A, class Op>
 struct ReduceInputs {
   static constexpr uint32_t kThreads = kBlockLanes;
+  static constexpr uint32_t kMinBlocks = 4;  // room for 64 registers: at 32, doubles would spill
   static constexpr uint32_t kPiece = 16 / sizeof(T);
   struct Shared {};
   using Params = ReduceInputsParams;

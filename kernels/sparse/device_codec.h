@@ -28,6 +28,7 @@
 #include "kernels/sparse/gap-inl.h"
 #include "kernels/sparse/pici-inl.h"
 #include "kernels/sparse/reduce-inl.h"
+#include "kernels/sparse/validate-inl.h"
 
 namespace spccl::sparse {
 
@@ -158,6 +159,34 @@ void Encode(B& launcher, Format format, DType dtype, const void* dense, uint64_t
   });
 }
 
+// Sets *faults to 1 if the frame's body is not what a valid frame's may be; the frame has the bytes
+// that `info` makes, and `info` comes from a header that was found valid. Leaves *faults alone
+// otherwise.
+template <class B>
+void ValidateBody(B& launcher, const FrameInfo& info, const void* frame, uint32_t* faults) {
+  const uint32_t tiles = BlocksFor(TilesOf(info.elements), 1);
+  switch (info.format) {
+    case Format::kDense:
+      break;
+    case Format::kPici:
+    case Format::kPiciColumn:
+      if (tiles == 0) break;
+      launcher.template Launch<ValidatePici>(
+          BlocksFor(tiles, ValidatePici::kTilesPerBlock),
+          {ConstPiciFrameOf(info, frame), info.elements, info.nnz,
+           info.format == Format::kPiciColumn, faults});
+      break;
+    case Format::kCoo:
+      launcher.template Launch<ValidateCoo>(launcher.Resident(),
+                                            {ConstCooFrameOf(info, frame), info.elements, faults});
+      break;
+    case Format::kGap:
+      launcher.template Launch<ValidateGap>(launcher.Resident(),
+                                            {ConstGapFrameOf(info, frame), info.elements, faults});
+      break;
+  }
+}
+
 // A frame's elements, zeros included.
 template <class B>
 void Decode(B& launcher, const FrameInfo& info, const void* frame, void* dense) {
@@ -241,10 +270,9 @@ void AddAndEncode(B& launcher, const FrameInfo& info, const void* frame, DType l
                   const void* local, void* to, void* scratch) {
   const ScratchView view(info.dtype, info.elements, scratch);
   const PiciFrame out = PiciFrameOf(Format::kPici, info.dtype, info.elements, to);
-  if (info.elements == 0) return Encode(launcher, Format::kPici, info.dtype, local, 0, to, scratch);
   WithSumTypes(local_dtype, info.dtype, [&]<class D, class T>() {
     launcher.template Launch<AddAndEncodePici<T, D>>(
-        BlocksFor(TilesOf(info.elements), 1),
+        AtLeastOne(BlocksFor(TilesOf(info.elements), 1)),
         {local, ConstPiciFrameOf(info, frame), MagnitudeMask(info.dtype), view.look_back, out});
   });
 }

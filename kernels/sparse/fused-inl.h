@@ -27,6 +27,10 @@ struct AddAndEncodePici {
 
   template <SimtLane L>
   static SPCCL_DEVICE void Run(L& lane, Shared& shared, const Params& params) {
+    if (params.to.facts.elements == 0) {
+      if (lane.Warp() == 0) FinishPici(lane, params.to, 0);
+      return;
+    }
     TakeTile(lane, shared.out, params.look_back);
     const uint32_t tile = shared.out.turn.tile;
     D local[kLaneElements];

@@ -27,6 +27,16 @@ SPCCL_DEVICE uint32_t CountOf(uint64_t elements, uint32_t tile) {
   return static_cast<uint32_t>(Smaller(elements - uint64_t{tile} * kTile, kTile));
 }
 
+// By a warp: what comes once a frame, when its nnz is known.
+template <SimtLane L>
+SPCCL_DEVICE void FinishPici(L& lane, const PiciFrame& to, uint64_t nnz) {
+  const FrameLayout layout = {sizeof(FrameHeader), to.index_offset, 0, to.values_offset,
+                              to.values_offset + nnz * to.facts.element_bytes};
+  WriteHeader(lane, to.facts, layout, nnz, to.frame);
+  ZeroPadding(lane, to.frame, to.index_offset + TilesOf(to.facts.elements) * sizeof(uint32_t),
+              to.values_offset);
+}
+
 // What a block keeps of the tile that it encodes: 4 bytes more for what StoreValues() reads.
 template <class U>
 struct EncodeShared {
@@ -107,13 +117,7 @@ SPCCL_DEVICE void EncodeTile(L& lane, EncodeShared<U>& shared, const U (&element
       shared.base = base;
       StoreAt<uint32_t>(At(to.frame, to.index_offset), turn.tile, base);
     }
-    if (turn.tile + 1 == tiles) {
-      const uint64_t nnz = uint64_t{base} + count;
-      const FrameLayout layout = {sizeof(FrameHeader), to.index_offset, 0, to.values_offset,
-                                  to.values_offset + nnz * to.facts.element_bytes};
-      WriteHeader(lane, to.facts, layout, nnz, to.frame);
-      ZeroPadding(lane, to.frame, to.index_offset + uint64_t{tiles} * 4, to.values_offset);
-    }
+    if (turn.tile + 1 == tiles) FinishPici(lane, to, uint64_t{base} + count);
   }
   Compact<Map>(lane, elements, shared.bitmap, shared.values);
   lane.SyncThreads();
@@ -146,9 +150,7 @@ struct EncodePici {
   static SPCCL_DEVICE void Run(L& lane, Shared& shared, const Params& params) {
     const uint64_t elements_in_all = params.to.facts.elements;
     if (elements_in_all == 0) {
-      const FrameLayout layout = {sizeof(FrameHeader), params.to.index_offset, 0,
-                                  params.to.values_offset, params.to.values_offset};
-      if (lane.Warp() == 0) WriteHeader(lane, params.to.facts, layout, 0, params.to.frame);
+      if (lane.Warp() == 0) FinishPici(lane, params.to, 0);
       return;
     }
     TakeTile(lane, shared, params.look_back);

@@ -93,9 +93,11 @@ struct ReducePiciFew {
       SPCCL_UNROLL
       for (uint32_t k = 0; k < kAtOnce; ++k) {
         if (i + k >= count) continue;
-        uint64_t& word = low != 0 ? low : high;
-        places[k] = LowestBit(word) + (low != 0 ? 0 : 64);
-        word &= word - 1;
+        // By values, not by a reference to one of the two: that would put both in memory.
+        const bool in_low = low != 0;
+        places[k] = in_low ? LowestBit(low) : 64 + LowestBit(high);
+        high = in_low ? high : high & (high - 1);
+        low &= low - 1;  // nothing of nothing
         sums[k] = Sum<R, T>(LoadAt<R>(to, places[k]), LoadAt<T>(values, i + k));
       }
       SPCCL_UNROLL

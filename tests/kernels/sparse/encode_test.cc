@@ -13,10 +13,11 @@ namespace {
 // one's.
 TEST(ScratchTest, IsUsedAgainWithoutBeingCleared) {
   std::mt19937_64 rng(TestSeed());
-  constexpr uint64_t kMost = 20 * 4096;
+  constexpr uint64_t kMost = 20 * 4096 / kFibreThinning * 3;
   for (const Format format : {Format::kPici, Format::kPiciColumn, Format::kCoo, Format::kGap}) {
     DeviceMemory scratch(sparse::ScratchBytes(format, DType::kUint8, kMost));
-    simt::FibreLauncher launcher({.seed = TestSeed(), .resident_blocks = 5});
+    simt::FibreMachine machine({.seed = TestSeed(), .resident_blocks = 5});
+    simt::FibreLauncher launcher(machine);
     // Where a launch's values lie in the scratch is its own affair, so that another size will do.
     for (const uint64_t elements :
          {kMost, uint64_t{9000}, uint64_t{0}, kMost - 1, uint64_t{4096}}) {
@@ -70,11 +71,11 @@ void ExpectSameFrame(const uint8_t* found, const oracle::Bytes& expected, DType 
 TEST_P(FusedTest, IsReduceIntoAndThenEncode) {
   const Hop hop = GetParam();
   std::mt19937_64 rng(TestSeed());
-  simt::FibreLauncher launcher({.seed = TestSeed()});
+  simt::FibreLauncher launcher(SharedMachine(TestSeed()));
   for (const uint64_t elements : {0, 1, 33, 4095, 4096, 3 * 4096 + 77}) {
     for (const auto& [mine, theirs] : {std::pair(Pattern::kHalf, Pattern::kTenth),
-                                      std::pair(Pattern::kSpecials, Pattern::kSpecials),
-                                      std::pair(Pattern::kZeros, Pattern::kHundredth)}) {
+                                       std::pair(Pattern::kSpecials, Pattern::kSpecials),
+                                       std::pair(Pattern::kZeros, Pattern::kHundredth)}) {
       if (elements != 4096 && rng() % kFibreThinning > 1) continue;
       SCOPED_TRACE(testing::Message() << "elements " << elements << " seed " << TestSeed());
       const size_t offset = rng() % 4 * SizeOf(hop.local);

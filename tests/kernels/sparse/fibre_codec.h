@@ -38,9 +38,16 @@ class DeviceMemory {
   std::unique_ptr<uint8_t[]> bytes_;
 };
 
+// Making a machine's fibres costs more than most tests do with them: all tests share them.
+inline simt::FibreMachine& SharedMachine(uint64_t seed) {
+  static simt::FibreMachine machine({.seed = seed});
+  machine.Reseed(seed);
+  return machine;
+}
+
 class FibreCodec final : public TestedCodec {
  public:
-  explicit FibreCodec(uint64_t seed) : rng_(seed), launcher_({.seed = seed}) {}
+  explicit FibreCodec(uint64_t seed) : rng_(seed), launcher_(SharedMachine(seed)) {}
 
   Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
                  void* frame) override {
@@ -74,7 +81,7 @@ class FibreCodec final : public TestedCodec {
 
   size_t FrameAlignment() const override { return 16; }
   size_t ElementAlignment(DType dtype) const override { return SizeOf(dtype); }
-  uint64_t LargeBytes() const override { return 64 << 10; }
+  uint64_t LargeBytes() const override { return (192 << 10) / kFibreThinning; }
   uint32_t Thinning() const override { return kFibreThinning; }
   simt::FibreLauncher& launcher() { return launcher_; }
 

@@ -1,0 +1,52 @@
+// Launches kernels on a stream: the launcher of kernels/sparse/device_codec.h for a GPU.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/simt/cuda_lane.cuh"
+
+namespace spccl::launch {
+
+// Blocks that a processor should hold at least, for kernels that say so (kMinBlocks). Naming none
+// is not the same as naming one: ptxas then aims at an occupancy of its own choice, and may spill
+// for it.
+template <class K>
+constexpr uint32_t MinBlocksOf() {
+  if constexpr (requires { K::kMinBlocks; }) {
+    return K::kMinBlocks;
+  } else {
+    return 0;
+  }
+}
+
+// The one __global__ function: a kernel body with the CUDA lane. `params` stays where the driver
+// put it.
+template <class K>
+__global__ void __launch_bounds__(K::kThreads, MinBlocksOf<K>())
+    Entry(const __grid_constant__ typename K::Params params) {
+  __shared__ typename K::Shared shared;
+  simt::CudaLane lane;
+  K::Run(lane, shared, params);
+}
+
+class CudaLauncher {
+ public:
+  // `resident`: blocks of 256 threads that the device runs at a time.
+  CudaLauncher(cudaStream_t stream, uint32_t resident) : stream_(stream), resident_(resident) {}
+
+  template <class K>
+  void Launch(uint32_t blocks, const typename K::Params& params) {
+    if (status_ != cudaSuccess) return;
+    Entry<K><<<blocks, K::kThreads, 0, stream_>>>(params);
+    status_ = cudaGetLastError();
+  }
+  uint32_t Resident() const { return resident_; }
+  cudaError_t status() const { return status_; }
+
+ private:
+  cudaStream_t stream_;
+  uint32_t resident_;
+  cudaError_t status_ = cudaSuccess;
+};
+
+}  // namespace spccl::launch
