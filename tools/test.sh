@@ -50,9 +50,6 @@ done
 cd "$root"
 
 # ThreadSanitizer needs its part of the address space free; some kernels randomise too much of it.
-# The preset leaves out programs that read gRPC messages in the test itself or fork with threads running,
-# which were seen to fail under it; the messages have no map fields any more, and forked children may
-# start threads (die_after_fork=0), so each may come back when it has been seen to pass.
 run_ctest() {
   local runner=()
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then
