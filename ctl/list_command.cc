@@ -82,12 +82,14 @@ void PrintComms(const v1::ListCommsResponse& response, bool ranks, Context* cont
 }
 
 void PrintNodes(const v1::ListCommsResponse& response, Context* context) {
-  Table table({"#COMM", "NODE", "DAEMON", "ROUTE", "RANKS"});
+  Table table({"#COMM", "NODE", "DAEMON", "ROUTE", "#ROUND TRIP", "#RATE", "RANKS"});
   for (const v1::Comm& comm : response.comms()) {
     for (const v1::CommNode& node : comm.nodes()) {
       table.Add({absl::StrCat(comm.id()), node.name(),
                  node.address().empty() ? "this one" : node.address(),
-                 node.route().empty() ? "-" : node.route(), absl::StrJoin(node.ranks(), ",")});
+                 node.route().empty() ? "-" : node.route(),
+                 node.round_trip_seconds() == 0 ? "-" : HumanSeconds(node.round_trip_seconds()),
+                 HumanBitRate(node.link_bytes_per_second()), absl::StrJoin(node.ranks(), ",")});
     }
   }
   context->out() << "\n";
@@ -114,7 +116,7 @@ void AddComms(Tree* tree) {
                 });
   comms->add_option("--job", options->job, "Of this job only.")->type_name("JOB");
   comms->add_flag("--ranks", options->ranks, "Each rank's process and phase, too.");
-  comms->add_flag("--nodes", options->nodes, "The nodes, and how frames reach them, too.");
+  comms->add_flag("--nodes", options->nodes, "The nodes, how frames reach them and how fast, too.");
 }
 
 void AddBuffers(Tree* tree) {

@@ -129,6 +129,18 @@ std::string HumanBytes(double bytes) {
   return Format(unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
 }
 
+std::string HumanBitRate(double bytes_per_second) {
+  if (bytes_per_second <= 0) return "-";
+  constexpr const char* kUnits[] = {"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"};
+  double bits = bytes_per_second * 8;
+  int unit = 0;
+  while (bits >= 1000 && unit < 4) {
+    bits /= 1000;
+    ++unit;
+  }
+  return Format(bits >= 100 ? "%.0f %s" : "%.1f %s", bits, kUnits[unit]);
+}
+
 std::string HumanSeconds(double seconds) {
   if (seconds < 1e-3) return Format("%.0f %s", seconds * 1e6, "us");
   if (seconds < 1) return Format("%.0f %s", seconds * 1e3, "ms");

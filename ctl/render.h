@@ -21,9 +21,10 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 // Text that others chose, without what could steer a terminal.
 std::string Printable(std::string_view text);
 
-std::string HumanBytes(double bytes);             // "1.5 GiB"
-std::string HumanSeconds(double seconds);         // "350 ms", "2d 3h"
-std::string Percent(double part, double whole);   // "12.5%", "-" where the whole is 0
+std::string HumanBytes(double bytes);               // "1.5 GiB"
+std::string HumanBitRate(double bytes_per_second);  // "941 Mbit/s", "-" for 0
+std::string HumanSeconds(double seconds);           // "350 ms", "2d 3h"
+std::string Percent(double part, double whole);     // "12.5%", "-" where the whole is 0
 std::string Sparsity(uint64_t nnz, uint64_t of);  // as a threshold is: "0.9900"; "-" where unknown
 std::string NameOf(v1::Algorithm algorithm);      // "-" where unspecified
 std::string NameOf(v1::Codec codec);

@@ -47,6 +47,9 @@ struct CommNodeInfo {
   std::string address;  // of its daemon; empty: this node
   std::string route;    // how frames reach it: "tcp/eth0"
   std::vector<uint32_t> ranks;
+  // Of the link from this node to it; 0: not measured.
+  double round_trip_seconds = 0;
+  double link_bytes_per_second = 0;
 };
 
 struct CommInfo {

@@ -193,6 +193,8 @@ v1::Comm ToProto(const CommInfo& comm) {
     said->set_address(node.address);
     said->set_route(node.route);
     said->mutable_ranks()->Add(node.ranks.begin(), node.ranks.end());
+    said->set_round_trip_seconds(node.round_trip_seconds);
+    said->set_link_bytes_per_second(node.link_bytes_per_second);
   }
   return out;
 }

@@ -28,6 +28,7 @@ struct CoreOptions {
   int64_t stop_timeout_ns = 10'000'000'000;   // for running operations to end when stopping
   int64_t stall_limit_ns = 10'000'000'000;    // work that is due may rest: see daemon/progress.h
   policy::Costs costs;                // of this machine, for communicators over several nodes
+  uint64_t machine = 0;               // see MachineId in daemon/measure_costs.h; 0: not known
   uint64_t inline_bytes = 64 * 1024;  // all ranks' inputs together: below, the core thread runs it
   Limits limits;
 };

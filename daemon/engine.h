@@ -28,8 +28,10 @@
 
 namespace spccl::v1 {
 class Form;
+class Go;
 class Join;
 class Leave;
+class Ready;
 class TuningCommit;
 class TuningPrepare;
 class TuningPrepared;
@@ -132,7 +134,8 @@ class Engine {
   void OnNodeMessage(NodeId node, const v1::PeerMessage& message);
   absl::Status OnJoin(NodeId node, const v1::Join& join);
   absl::Status OnForm(NodeId node, const v1::Form& form);
-  void OnReady(NodeId node, CommEntry& entry);
+  absl::Status OnReady(NodeId node, CommEntry& entry, const v1::Ready& ready);
+  absl::Status OnGo(NodeId node, CommEntry& entry, const v1::Go& go);
   void OnLeave(NodeId node, CommEntry& entry, const v1::Leave& leave);
   // A rank of this node joins at another node's daemon.
   absl::StatusOr<CommEntry*> FindOrMakeRemoteComm(const Asker& asker,
@@ -144,6 +147,11 @@ class Engine {
   void BeginConnect(CommEntry& entry);
   void ContinueConnect(CommEntry& entry);
   absl::Status OpenChannel(NodeGroup& group);
+  static NodeId NextNode(const NodeGroup& group);
+  void BeginMeasure(CommEntry& entry);
+  void OnMeasured(NodeId node);
+  void EndMeasures(const std::function<bool(const NodeGroup&)>& is_over);
+  void SayReady(CommEntry& entry);
   void CheckAllReady(CommEntry& entry);
   void OpenComm(CommEntry& entry);
   void TellNodes(const CommEntry& entry, const v1::PeerMessage& message, NodeId except = 0);

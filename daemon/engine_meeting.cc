@@ -2,8 +2,9 @@
 //
 // The root, the daemon that made the unique id, takes all ranks in: its own from its sessions, the
 // others from Join. With the last one it sends Form to all nodes that have ranks. Node i connects
-// to the nodes before it, opens the communicator's data path when it is connected to all, and says
-// Ready; when all have, the root says Go, and every rank's CommInit returns.
+// to the nodes before it, opens the communicator's data path when it is connected to all, measures
+// its link to the next node, and says Ready; when all have, the root says Go, with the slowest
+// costs, and every rank's CommInit returns.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -18,6 +19,18 @@
 #include "proto/spccl/v1/peer.pb.h"
 
 namespace spccl::daemon {
+namespace {
+
+// For the link to the next node. What has been seen of it by then is what counts.
+constexpr int64_t kMeasureNs = 1'000'000'000;
+
+policy::Costs SlowestCosts(const NodeGroup& group, const policy::Costs& defaults) {
+  std::vector<NodeCosts> all;
+  for (const NodeSeat& seat : group.nodes) all.push_back(seat.costs);
+  return CommonCosts(all, defaults);
+}
+
+}  // namespace
 
 NodeGroup& Engine::GroupOf(CommEntry& entry, const CommKey& key) {
   if (!entry.group) {
@@ -47,9 +60,8 @@ absl::Status Engine::OnJoin(NodeId node, const v1::Join& join) {
       CommEntry* const entry,
       FindOrMakeComm({.job_id = join.job_id(), .uid = join.uid()}, unique_id, join.ranks()));
   NodeGroup& group = GroupOf(*entry, parts.key);
-  if (!group.is_root) group.tuning.costs = options_.costs;
   group.is_root = true;
-  group.tuning.costs = policy::SlowerOf(group.tuning.costs, *costs);
+  group.costs_of_joined[node] = {.costs = *costs, .machine = join.machine()};
   group.peers.try_emplace(node, nodes_, node);
   const int64_t wait_ns =
       join.deadline_ms() == 0 ? options_.init_timeout_ns : int64_t{join.deadline_ms()} * 1'000'000;
@@ -68,13 +80,14 @@ void Engine::BeginForm(CommEntry& entry) {
   NodeGroup& group = *entry.group;
   unique_ids_.UseUp(entry.unique_id, absl::FailedPreconditionError(
                                          "the unique id has formed a communicator already"));
+  group.costs_of_joined[0] = {.costs = options_.costs, .machine = options_.machine};
   std::map<NodeId, uint32_t> index_of;
   for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
     const NodeId node = entry.comm.member(rank).local() ? 0 : group.node_of_joined[rank];
     const auto [found, is_new] = index_of.emplace(node, static_cast<uint32_t>(group.nodes.size()));
     if (is_new) {
       const NodeInfo& info = node == 0 ? nodes_->self() : registry_.nodes_up[node];
-      group.nodes.push_back({.info = info, .id = node});
+      group.nodes.push_back({.info = info, .id = node, .costs = group.costs_of_joined[node]});
       if (node == 0) group.here = found->second;
     }
     group.node_of_rank.push_back(found->second);
@@ -94,17 +107,25 @@ void Engine::BeginForm(CommEntry& entry) {
     form.add_pid_of_rank(entry.comm.member(rank).pid);
   }
   group.tuning.algorithm = SettingsOf(entry).algorithm;
+  group.tuning.costs = SlowestCosts(group, options_.costs);
   *form.mutable_tuning() = ToMessage(group.tuning);
   TellNodes(entry, message);
   BeginConnect(entry);
 }
 
-void Engine::OnReady(NodeId node, CommEntry& entry) {
-  if (!entry.group->is_root || entry.comm.state() != Communicator::State::kConnecting) return;
+absl::Status Engine::OnReady(NodeId node, CommEntry& entry, const v1::Ready& ready) {
+  if (!entry.group->is_root || entry.comm.state() != Communicator::State::kConnecting) {
+    return absl::OkStatus();
+  }
+  SPCCL_RETURN_IF_ERROR(CheckLink(ready.alpha(), ready.link_rate()));
   for (NodeSeat& seat : entry.group->nodes) {
-    if (seat.id == node) seat.ready = true;
+    if (seat.id != node) continue;
+    seat.ready = true;
+    seat.costs.alpha = ready.alpha();
+    seat.costs.link_rate = ready.link_rate();
   }
   CheckAllReady(entry);
+  return absl::OkStatus();
 }
 
 void Engine::CheckAllReady(CommEntry& entry) {
@@ -116,9 +137,12 @@ void Engine::CheckAllReady(CommEntry& entry) {
     entry.comm.SetWaitingFor(absl::StrCat(missing, " to be connected with all nodes"));
     return;
   }
-  v1::PeerMessage go;
-  go.mutable_go()->set_comm_key(BytesOf(entry.group->key));
-  TellNodes(entry, go);
+  entry.group->tuning.costs = SlowestCosts(*entry.group, options_.costs);
+  v1::PeerMessage message;
+  v1::Go& go = *message.mutable_go();
+  go.set_comm_key(BytesOf(entry.group->key));
+  for (const double cost : policy::ToArray(entry.group->tuning.costs)) go.add_costs(cost);
+  TellNodes(entry, message);
   OpenComm(entry);
 }
 
@@ -141,7 +165,9 @@ absl::StatusOr<CommEntry*> Engine::FindOrMakeRemoteComm(const Asker& asker,
   }
   SPCCL_ASSIGN_OR_RETURN(NodeHold root, NodeHold::Connect(nodes_, parts.address, parts.boot_id));
   SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry, MakeComm(asker, unique_id, ranks, parts.address));
-  GroupOf(*entry, parts.key).peers.try_emplace(root.node(), std::move(root));
+  NodeGroup& group = GroupOf(*entry, parts.key);
+  group.root = root.node();
+  group.peers.try_emplace(group.root, std::move(root));
   return entry;
 }
 
@@ -157,6 +183,7 @@ void Engine::SendJoin(const CommEntry& entry, const Session& session, const shm:
   join.set_job_id(session.peer.job_id);
   join.set_deadline_ms(request.comm_init.deadline_ms);
   for (const double cost : policy::ToArray(options_.costs)) join.add_costs(cost);
+  join.set_machine(options_.machine);
   join.set_algorithm(std::string(shm::TextOf(request.comm_init.algorithm)));
   join.set_codec(std::string(shm::TextOf(request.comm_init.codec)));
   TellNodes(entry, message);  // the root is the only one known yet
@@ -196,6 +223,20 @@ absl::Status Engine::OnForm(NodeId node, const v1::Form& form) {
   return absl::OkStatus();
 }
 
+absl::Status Engine::OnGo(NodeId node, CommEntry& entry, const v1::Go& go) {
+  NodeGroup& group = *entry.group;
+  // Only the root says Go, once, and not before our Ready: anything else is a lie.
+  if (node != group.root || !group.said_ready ||
+      entry.comm.state() != Communicator::State::kConnecting) {
+    return absl::OkStatus();
+  }
+  const auto costs = policy::CostsFrom({go.costs().data(), static_cast<size_t>(go.costs_size())});
+  if (!costs) return absl::InvalidArgumentError("a communicator with impossible costs");
+  group.tuning.costs = *costs;
+  OpenComm(entry);
+  return absl::OkStatus();
+}
+
 // --- At all nodes ---
 
 void Engine::BeginConnect(CommEntry& entry) {
@@ -232,15 +273,60 @@ void Engine::ContinueConnect(CommEntry& entry) {
     if (const absl::Status status = OpenChannel(group); !status.ok()) {
       return FailComm(entry.comm.id(), {.status = status});
     }
+    return BeginMeasure(entry);
   }
+  SayReady(entry);
+}
+
+// In a ring, so that every node sends to one and hears from one at a time, however many there are.
+NodeId Engine::NextNode(const NodeGroup& group) {
+  return group.nodes[(*group.here + 1) % group.nodes.size()].id;
+}
+
+void Engine::BeginMeasure(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
+  group.measure_deadline_ns = MonotonicNanos() + kMeasureNs;
+  const NodeId next = NextNode(group);
+  entry.comm.SetWaitingFor(
+      absl::StrCat("the link to ", registry_.nodes_up[next].name, " to be measured"));
+  nodes_->MeasureLink(next);
+}
+
+void Engine::OnMeasured(NodeId node) {
+  EndMeasures([node](const NodeGroup& group) { return NextNode(group) == node; });
+}
+
+void Engine::EndMeasures(const std::function<bool(const NodeGroup&)>& is_over) {
+  std::vector<uint64_t> over;
+  for (const auto& [key, id] : registry_.comm_of_key) {
+    const CommEntry& entry = *registry_.FindComm(id);
+    if (entry.comm.state() != Communicator::State::kConnecting) continue;
+    if (entry.group->measure_deadline_ns != 0 && is_over(*entry.group)) over.push_back(id);
+  }
+  for (const uint64_t id : over) {
+    if (CommEntry* const entry = registry_.FindComm(id)) SayReady(*entry);
+  }
+}
+
+void Engine::SayReady(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
+  const LinkSpeed speed = entry.across() ? nodes_->SpeedOf(NextNode(group)) : LinkSpeed();
+  const double alpha = static_cast<double>(speed.round_trip_ns) / 2 * 1e-9;
+  group.measure_deadline_ns = 0;
   group.said_ready = true;
   if (group.is_root) {
-    group.nodes[*group.here].ready = true;
+    NodeSeat& seat = group.nodes[*group.here];
+    seat.ready = true;
+    seat.costs.alpha = alpha;
+    seat.costs.link_rate = speed.bytes_per_second;
     return CheckAllReady(entry);
   }
   entry.comm.SetWaitingFor("the other nodes to be connected");
   v1::PeerMessage message;
-  message.mutable_ready()->set_comm_key(BytesOf(group.key));
+  v1::Ready& ready = *message.mutable_ready();
+  ready.set_comm_key(BytesOf(group.key));
+  ready.set_alpha(alpha);
+  ready.set_link_rate(speed.bytes_per_second);
   TellNodes(entry, message);
 }
 
@@ -254,8 +340,6 @@ absl::Status Engine::OpenChannel(NodeGroup& group) {
 
 void Engine::OpenComm(CommEntry& entry) {
   if (entry.comm.state() != Communicator::State::kConnecting) return;
-  if (entry.across() && entry.group->here && entry.group->channel == nullptr)
-    return;  // a Go before our Ready: a lie
   entry.comm.Open();
   AnnounceReady(entry);
   EraseIfAbandoned(entry.comm.id());  // at a root without ranks

@@ -57,6 +57,7 @@ void Engine::ListenToNodes() {
   events.on_message = [this](NodeId node, std::shared_ptr<const v1::PeerMessage> message) {
     loop_->Post([this, node, message = std::move(message)] { OnNodeMessage(node, *message); });
   };
+  events.on_measured = [this](NodeId node) { loop_->Post([this, node] { OnMeasured(node); }); };
   nodes_->Start(std::move(events));
 }
 
@@ -130,10 +131,16 @@ void Engine::OnNodeMessage(NodeId node, const v1::PeerMessage& message) {
       }
       return;
     case v1::PeerMessage::kReady:
-      if (CommEntry* const entry = entry_of(message.ready().comm_key())) OnReady(node, *entry);
+      if (CommEntry* const entry = entry_of(message.ready().comm_key())) {
+        const absl::Status status = OnReady(node, *entry, message.ready());
+        if (!status.ok()) FailComm(entry->comm.id(), {.status = status});
+      }
       return;
     case v1::PeerMessage::kGo:
-      if (CommEntry* const entry = entry_of(message.go().comm_key())) OpenComm(*entry);
+      if (CommEntry* const entry = entry_of(message.go().comm_key())) {
+        const absl::Status status = OnGo(node, *entry, message.go());
+        if (!status.ok()) FailComm(entry->comm.id(), {.status = status});
+      }
       return;
     case v1::PeerMessage::kCommFailed:
       if (CommEntry* const entry = entry_of(message.comm_failed().comm_key())) {

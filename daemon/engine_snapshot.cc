@@ -41,7 +41,12 @@ std::vector<CommNodeInfo> NodesOf(const CommEntry& entry, const Nodes* nodes) {
     const NodeSeat& seat = group.nodes[i];
     CommNodeInfo info{.name = seat.info.name, .address = {}, .route = {}, .ranks = {}};
     if (group.here != i) info.address = seat.info.address;
-    if (seat.id != 0) info.route = nodes->RouteTo(seat.id);
+    if (seat.id != 0) {
+      const LinkSpeed speed = nodes->SpeedOf(seat.id);
+      info.route = nodes->RouteTo(seat.id);
+      info.round_trip_seconds = static_cast<double>(speed.round_trip_ns) * 1e-9;
+      info.link_bytes_per_second = speed.bytes_per_second;
+    }
     for (uint32_t rank = 0; rank < group.node_of_rank.size(); ++rank) {
       if (group.node_of_rank[rank] == i) info.ranks.push_back(rank);
     }

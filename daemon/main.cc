@@ -58,6 +58,7 @@ CoreOptions OptionsOf(const Config& config) {
   options.pin = config.pin;
   options.stall_limit_ns = config.stall_limit_ns;
   options.costs = MeasureCosts();
+  options.machine = MachineId();
   return options;
 }
 

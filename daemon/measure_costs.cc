@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -62,6 +64,15 @@ policy::Costs MeasureCosts() {
       [&] { Accumulate(DType::kFloat32, RedOp::kSum, ones.data(), output.data(), kElements); });
   costs.cores = std::max(1U, std::thread::hardware_concurrency());
   return costs;
+}
+
+uint64_t MachineId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot_id;
+  if (!(file >> boot_id)) return 0;
+  uint64_t hash = 0xCBF29CE484222325;  // FNV-1a
+  for (const char letter : boot_id) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x100000001B3;
+  return hash;
 }
 
 }  // namespace spccl::daemon

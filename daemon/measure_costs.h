@@ -2,12 +2,19 @@
 // starts: the constants of the cost model that are no link's.
 #pragma once
 
+#include <cstdint>
+
 #include "collective/policy/tuning.h"
 
 namespace spccl::daemon {
 
 // Takes about 10 ms of one thread: each kernel on a slice that lies in the cache, as in operations,
-// the best of a few repeats. The link's constants (alpha, link_rate) are the defaults.
+// the best of a few repeats. The link's constants (alpha, link_rate) are the defaults: they are
+// measured where there are links (daemon/engine_meeting.cc).
 policy::Costs MeasureCosts();
+
+// The same for all daemons that share this machine's cores, in whatever containers, and another on
+// any other machine and after the next boot. 0: the kernel does not tell.
+uint64_t MachineId();
 
 }  // namespace spccl::daemon

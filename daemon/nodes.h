@@ -30,6 +30,12 @@ struct NodeInfo {
   uint64_t boot_id = 0;
 };
 
+// What is known of the link from this node to another; 0: not yet.
+struct LinkSpeed {
+  int64_t round_trip_ns = 0;    // of few bytes
+  double bytes_per_second = 0;  // as MeasureLink has found so far
+};
+
 // Called on any thread, for one node in the order in which things happened. They must only hand
 // over: they may not call into Nodes.
 struct NodeEvents {
@@ -38,6 +44,8 @@ struct NodeEvents {
   // It is out of reach, or never was in reach; final for this id. The status names the node.
   std::function<void(NodeId, const absl::Status&)> on_down;
   std::function<void(NodeId, std::shared_ptr<const v1::PeerMessage>)> on_message;
+  // What MeasureLink asked for is known: see SpeedOf.
+  std::function<void(NodeId)> on_measured;
 };
 
 // The data path of one communicator. Its transports are gone before it, it before its Nodes.
@@ -79,6 +87,12 @@ class Nodes {
 
   // How frames reach a node, for people: "tcp/eth0"; empty if they do not.
   virtual std::string RouteTo(NodeId node) const = 0;
+
+  // Finds out how fast data gets to a node that is up; on_measured follows, at once if that is
+  // known from before, and never if the node goes down first. Sends a few MiB.
+  virtual void MeasureLink(NodeId node) = 0;
+  // All zeros for one that is not up.
+  virtual LinkSpeed SpeedOf(NodeId node) const = 0;
 };
 
 // A share in the connection to another node: while one lives, the connection is kept. Gone before

@@ -122,6 +122,21 @@ class PeerNodes final : public Nodes {
     return link == nullptr ? "" : link->DescribeRoute();
   }
 
+  void MeasureLink(NodeId node) override {
+    const std::shared_ptr<ucx::Link> link = LinkOf(node);
+    if (link == nullptr) return;
+    link->Measure([this, node] {
+      const std::lock_guard lock(mutex_);
+      if (events_.on_measured) events_.on_measured(node);
+    });
+  }
+  LinkSpeed SpeedOf(NodeId node) const override {
+    const std::shared_ptr<ucx::Link> link = LinkOf(node);
+    if (link == nullptr) return {};
+    const ucx::LinkCounters counters = link->counters();
+    return {.round_trip_ns = counters.round_trip_ns, .bytes_per_second = counters.bytes_per_second};
+  }
+
  private:
   struct Peer {
     NodeInfo info;

@@ -23,6 +23,7 @@
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
+#include "daemon/node_costs.h"
 #include "daemon/nodes.h"
 #include "daemon/peer.h"
 #include "daemon/reaper.h"
@@ -101,8 +102,10 @@ struct RunningOp {
 // One daemon of a communicator over several nodes.
 struct NodeSeat {
   NodeInfo info;
-  NodeId id = 0;       // 0: this one, or not known yet
-  bool ready = false;  // known to the root only
+  NodeId id = 0;  // 0: this one, or not known yet
+  // Known to the root only.
+  bool ready = false;
+  NodeCosts costs;
 };
 
 // A change of a communicator's tuning.
@@ -116,19 +119,22 @@ struct TuningChange {
 // What a communicator over several nodes has beside its ranks.
 struct NodeGroup {
   CommKey key{};
-  bool is_root = false;                       // all ranks join here
-  std::map<NodeId, NodeHold> peers;           // all that must hear of a failure
-  std::map<uint32_t, NodeId> node_of_joined;  // at the root, while it forms: remote ranks
+  bool is_root = false;                         // all ranks join here
+  std::map<NodeId, NodeHold> peers;             // all that must hear of a failure
+  NodeId root = 0;                              // 0: this one
+  std::map<uint32_t, NodeId> node_of_joined;    // at the root, while it forms: remote ranks
+  std::map<NodeId, NodeCosts> costs_of_joined;  // likewise
   // Known once all ranks have joined:
   std::vector<NodeSeat> nodes;   // those that have ranks
   std::optional<uint32_t> here;  // which of them is this one; the root may have no ranks
   std::vector<uint32_t> node_of_rank;
   // Once connected. `tuning` is the same on all nodes for every operation: see engine_tuning.cc.
+  int64_t measure_deadline_ns = 0;  // 0: the link to the next node is not being measured
   bool said_ready = false;
   std::unique_ptr<NodeChannel> channel;
   std::unique_ptr<runtime::NodeScope> plans;
-  policy::Tuning tuning;               // at the root, while it forms, with the slowest costs so far
-  std::optional<TuningChange> change;  // that is being agreed on
+  policy::Tuning tuning;
+  std::optional<TuningChange> change;       // that is being agreed on
   std::deque<TuningChange> coming_changes;  // agreed on; their operations are still to start
   uint64_t last_epoch = 0;
   // Of a rank's input, by OpKind, as the last operation counted it here; 0: none has.

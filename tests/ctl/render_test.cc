@@ -51,6 +51,10 @@ TEST(RenderTest, NumbersForPeople) {
   EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
   EXPECT_EQ(HumanBytes(64.0 * 1024 * 1024 * 1024), "64.0 GiB");
   EXPECT_EQ(HumanBytes(300.0 * 1024), "300 KiB");
+  EXPECT_EQ(HumanBitRate(0), "-");
+  EXPECT_EQ(HumanBitRate(0.1176e9), "941 Mbit/s");
+  EXPECT_EQ(HumanBitRate(1.15e9), "9.2 Gbit/s");
+  EXPECT_EQ(HumanBitRate(100), "800 bit/s");
   EXPECT_EQ(HumanSeconds(0.00035), "350 us");
   EXPECT_EQ(HumanSeconds(0.35), "350 ms");
   EXPECT_EQ(HumanSeconds(90), "1m 30s");

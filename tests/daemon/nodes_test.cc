@@ -31,6 +31,8 @@ class CountingNodes final : public Nodes {
     return absl::UnimplementedError("");
   }
   std::string RouteTo(NodeId) const override { return ""; }
+  void MeasureLink(NodeId) override {}
+  LinkSpeed SpeedOf(NodeId) const override { return {}; }
 
   int holds() const { return holds_; }
 

@@ -55,13 +55,14 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
 
 }  // namespace
 
-DaemonEnv::DaemonEnv(daemon::CoreOptions options, const daemon::CoreHooks* hooks)
+DaemonEnv::DaemonEnv(daemon::CoreOptions options, const daemon::CoreHooks* hooks,
+                     daemon::Nodes* nodes)
     : settings_(ValueOrDie(
           daemon::SettingsStore::Create(folder_.path() + "/state", policy::Settings{}))) {
   options.runtime_dir = folder_.path();
   if (options.channels == 0) options.channels = 2;
   core_ = ValueOrDie(daemon::Core::Create(
-      std::move(options), hooks != nullptr ? *hooks : daemon::HooksOf(settings_.get())));
+      std::move(options), hooks != nullptr ? *hooks : daemon::HooksOf(settings_.get()), nodes));
 }
 
 absl::StatusOr<std::unique_ptr<SpawnedDaemon>> SpawnedDaemon::Start(

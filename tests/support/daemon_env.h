@@ -18,7 +18,9 @@ namespace spccl::testing {
 class DaemonEnv {
  public:
   // `options.runtime_dir` is set here. The hooks are the daemon's own unless given.
-  explicit DaemonEnv(daemon::CoreOptions options = {}, const daemon::CoreHooks* hooks = nullptr);
+  // `nodes`: of other daemons; borrowed.
+  explicit DaemonEnv(daemon::CoreOptions options = {}, const daemon::CoreHooks* hooks = nullptr,
+                     daemon::Nodes* nodes = nullptr);
 
   daemon::Core& core() { return *core_; }
   daemon::SettingsStore& settings() { return *settings_; }

@@ -172,7 +172,10 @@ void Fabric::TellRoom(const Link& link) const {
 }
 
 void Fabric::OnRoom(uint32_t /*worker*/, const Key128& link) {
-  if (const auto roomy = FindLink(link)) TellRoom(*roomy);
+  const std::shared_ptr<Link> roomy = FindLink(link);
+  if (roomy == nullptr) return;
+  TellRoom(*roomy);
+  roomy->SendProbes();
 }
 
 void Fabric::OnMessage(uint32_t worker, const Message& message, Frame frame) {
@@ -195,10 +198,17 @@ void Fabric::OnMessage(uint32_t worker, const Message& message, Frame frame) {
       link->frames_received_.fetch_add(1, std::memory_order_relaxed);
       link->bytes_received_.fetch_add(message.frame_bytes, std::memory_order_relaxed);
       break;
+    case MessageKind::kProbe:
+      return FailUnlessOk(link, link->OnProbe());
+    case MessageKind::kProbed:
+      return FailUnlessOk(link, link->OnProbed(message.sequence, message.index));
   }
   const std::shared_ptr<CommunicatorState> state = FindState(*link, message.communicator);
   if (state == nullptr) return OnStray(link.get(), message);
-  const absl::Status status = state->OnMessage(worker, link.get(), message, std::move(frame));
+  FailUnlessOk(link, state->OnMessage(worker, link.get(), message, std::move(frame)));
+}
+
+void Fabric::FailUnlessOk(const std::shared_ptr<Link>& link, const absl::Status& status) {
   if (!status.ok()) FailLink(link, status);
 }
 
@@ -218,10 +228,12 @@ void Fabric::OnRendezvous(uint32_t worker, const Message& message, Rendezvous re
 // Receives it if it is wanted and there is room; it waits where there is none.
 void Fabric::StartReceive(uint32_t worker, Link* link, const Message& message,
                           Rendezvous rendezvous) {
-  const std::shared_ptr<CommunicatorState> state = FindState(*link, message.communicator);
-  if (state == nullptr || !state->Wants(worker, link, message)) {
-    if (state == nullptr) OnStray(link, message);
-    return workers_[worker]->Refuse(rendezvous);
+  if (message.kind == MessageKind::kFrame) {
+    const std::shared_ptr<CommunicatorState> state = FindState(*link, message.communicator);
+    if (state == nullptr || !state->Wants(worker, link, message)) {
+      if (state == nullptr) OnStray(link, message);
+      return workers_[worker]->Refuse(rendezvous);
+    }
   }
   Link::Held& held = link->held_[worker];
   if (held.receiving_bytes > 0 &&

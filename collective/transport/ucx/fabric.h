@@ -111,6 +111,7 @@ class Fabric final : private WorkerHandler {
   void OnStray(Link* link, const Message& message);
   void StartReceive(uint32_t worker, Link* link, const Message& message, Rendezvous rendezvous);
   void EndReceive(uint32_t worker, Link* link, uint64_t bytes);
+  void FailUnlessOk(const std::shared_ptr<Link>& link, const absl::Status& status);
   void FailLink(const std::shared_ptr<Link>& link, const absl::Status& reason, bool by_us = false);
   static void RefuseHeld(Worker* worker, uint32_t index, Link* link);
 

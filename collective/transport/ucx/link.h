@@ -8,6 +8,7 @@
 // overrun a receiver, and one that does is cut off.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -30,11 +31,12 @@ struct LinkCounters {
   uint64_t frames_received = 0, bytes_received = 0;
   uint64_t frames_waiting = 0;  // until the peer opens their operation
   uint64_t unsent_bytes = 0;    // handed to UCX, not yet put out
-  int64_t round_trip_ns = 0;    // when the link came up; 0 before
+  int64_t round_trip_ns = 0;    // of few bytes, when the link came up; 0 before
+  double bytes_per_second = 0;  // from here to the peer, as Measure has found so far; 0: not yet
 };
 
 // Thread-safe. Made by Fabric::Connect.
-class Link {
+class Link : public std::enable_shared_from_this<Link> {
  public:
   struct Options {
     std::string name;
@@ -52,6 +54,10 @@ class Link {
   std::string DescribeRoute() const;
   // True once messages go both ways and the peer has proved on this link that it knows the secret.
   bool up() const { return up_.load(std::memory_order_acquire); }
+  // Finds out how fast it takes data, once in its life; see counters(). `done` is called when that
+  // is over: by a worker's thread, or at once if it is already; never if the link fails before.
+  // Requires up().
+  void Measure(std::function<void()> done);
   // OK while the link works; it never works again after it has not.
   absl::Status status() const;
 
@@ -77,7 +83,20 @@ class Link {
   };
   using Batch = std::deque<Early::Waiting>;
 
-  // Two rounds of hello and answer: the first sets the connections up, the second is timed.
+  // What measures the link: our probes, which the peer times, and the peer's.
+  struct Probing {
+    Frame content;  // of ours, while some are to be sent
+    bool begun = false, over = false;
+    uint64_t sent = 0;
+    uint64_t answered = 0;  // so many have arrived, the peer says
+    double bytes_per_second = 0;
+    std::vector<std::function<void()>> done;
+    uint64_t arrived = 0;  // of the peer's
+    std::array<int64_t, kProbes> arrived_ns{};
+  };
+
+  // Rounds of hello and answer: the first sets the connections up, of the others the shortest is
+  // the round trip.
   void SendHello();
   void OnHello(uint64_t round);
   void OnAnswer(uint64_t round);
@@ -91,6 +110,10 @@ class Link {
   // True if something went that had waited.
   bool OnPeerOpened(const Key128& communicator, uint64_t sequence);
   bool OnPeerClosed(const Key128& communicator);
+  // As many as there is room for, of those that are still to be sent.
+  void SendProbes();
+  absl::Status OnProbe();
+  absl::Status OnProbed(uint64_t arrived, uint64_t eighth_ns);
   // The first failure's reason counts; false if there was one already.
   bool Fail(absl::Status reason);
   void CloseEndpoints();
@@ -109,6 +132,7 @@ class Link {
 
   std::atomic<bool> up_{false};
   std::atomic<int64_t> hello_ns_{0}, round_trip_ns_{0};
+  std::atomic<uint64_t> timed_hellos_{0};  // asked
   std::atomic<uint64_t> frames_sent_{0}, bytes_sent_{0}, frames_received_{0}, bytes_received_{0};
   std::atomic<uint64_t> kept_bytes_{0};  // of early frames that we keep
   std::atomic<bool> stray_logged_{false};
@@ -125,6 +149,7 @@ class Link {
   uint64_t early_bytes_ = 0;     // charged, of all flows
   uint64_t waiting_frames_ = 0;  // of all flows
   std::map<Key128, Flow> flows_;
+  Probing probing_;
 };
 
 }  // namespace spccl::transport::ucx

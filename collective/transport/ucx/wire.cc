@@ -48,6 +48,19 @@ void Append(std::string* bytes, uint32_t value) {
   bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
+// What only some kinds have, in its range.
+bool FieldsOfKindFit(const RawMessage& raw) {
+  switch (static_cast<MessageKind>(raw.kind)) {
+    case MessageKind::kProbe:
+      return raw.frame_bytes == kProbeBytes;
+    case MessageKind::kProbed:
+      return raw.sequence > 0 && raw.sequence <= kProbes && raw.sequence % kProbesAnAnswer == 0 &&
+             raw.index > 0;
+    default:
+      return true;
+  }
+}
+
 bool Take(std::string_view* bytes, void* value, size_t size) {
   if (bytes->size() < size) return false;
   std::memcpy(value, bytes->data(), size);
@@ -107,7 +120,8 @@ std::optional<Message> ParseMessage(std::span<const std::byte> bytes) {
   if (raw.magic != kMessageMagic || raw.version != kWireVersion || raw.kind >= kMessageKindCount ||
       raw.phase >= kPhaseCount || !IsValidOpKind(raw.op_kind) || !IsValidDType(raw.dtype) ||
       !IsValidRedOp(raw.redop) || raw.reserved != 0 || raw.reserved_too != 0 ||
-      raw.reserved_end != 0 || raw.frame_bytes > FramePool::kLargestFrame) {
+      raw.reserved_end != 0 || raw.frame_bytes > FramePool::kLargestFrame ||
+      !FieldsOfKindFit(raw)) {
     return std::nullopt;
   }
   Message message;

@@ -35,9 +35,16 @@ enum class MessageKind : uint8_t {
   kAnswer,  // to a hello
   kOpen,    // the sender has opened operation `sequence`: everything of it may be sent
   kFrame,
-  kClose,  // the sender has closed the communicator: it needs no frame of it any more
+  kClose,   // the sender has closed the communicator: it needs no frame of it any more
+  kProbe,   // one of kProbes that a side may send on a link, to measure it; its bytes say nothing
+  kProbed,  // to probes: so many (`sequence`) have arrived, lately an eighth of that in `index` ns
 };
-inline constexpr int kMessageKindCount = 5;
+inline constexpr int kMessageKindCount = 7;
+
+// Whether bytes (frame_bytes of them, one at least) come with the message.
+constexpr bool CarriesBytes(MessageKind kind) {
+  return kind == MessageKind::kFrame || kind == MessageKind::kProbe;
+}
 
 // What both sides of an operation must agree on.
 struct OperationFacts {
@@ -59,7 +66,7 @@ struct Message {
   Tag tag = {};
   uint8_t stream = 0;  // the sender's worker
   uint64_t index = 0;  // of the frame among those of its operation, link and stream, from 0 on
-  uint64_t frame_bytes = 0;
+  uint64_t frame_bytes = 0;  // kFrame, kProbe
 };
 
 // What a message counts for while the receiver has not opened its operation, and the most that
@@ -68,6 +75,13 @@ inline constexpr uint64_t kEarlyBytes = 4U << 20;
 constexpr uint64_t EarlyCost(const Message& message) {
   return message.frame_bytes + 512;
 }
+
+// What measures a link: frames of a usual size, at most so many in each direction, 32 MiB. The peer
+// answers after every kProbesAnAnswer of them. All three are part of the protocol.
+inline constexpr uint64_t kProbeBytes = 128U << 10;  // each
+inline constexpr uint64_t kProbes = 256;
+inline constexpr uint64_t kProbesAnAnswer = 16;
+static_assert(kProbesAnAnswer % 16 == 0 && kProbes % kProbesAnAnswer == 0);
 
 inline constexpr unsigned kActiveMessageId = 17;  // of all messages, with UCX
 inline constexpr uint8_t kWireVersion = 1;

@@ -177,7 +177,7 @@ ucs_status_t Worker::OnActiveMessage(void* self, const void* header, size_t head
   const std::optional<Message> message =
       ParseMessage({static_cast<const std::byte*>(header), header_bytes});
   if (!message.has_value() || message->frame_bytes != bytes ||
-      (bytes > 0) != (message->kind == MessageKind::kFrame)) {
+      (bytes > 0) != CarriesBytes(message->kind)) {
     worker.events_.push_back({.kind = Event::Kind::kRubbish});
     return UCS_OK;  // UCX drops the data
   }
@@ -187,7 +187,7 @@ ucs_status_t Worker::OnActiveMessage(void* self, const void* header, size_t head
     return UCS_INPROGRESS;
   }
   Frame frame;
-  if (message->kind == MessageKind::kFrame) {
+  if (CarriesBytes(message->kind)) {
     frame = worker.options_.pool->Take(bytes);
     std::memcpy(frame.data(), data, bytes);
     frame.set_size_bytes(bytes);

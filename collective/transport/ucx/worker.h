@@ -38,7 +38,7 @@ struct Rendezvous {
 class WorkerHandler {
  public:
   virtual ~WorkerHandler() = default;
-  // frame: only for kFrame, and then of message.frame_bytes bytes.
+  // frame: only where the message carries bytes, and then of message.frame_bytes.
   virtual void OnMessage(uint32_t worker, const Message& message, Frame frame) = 0;
   // The end of a Receive: likewise.
   virtual void OnReceived(uint32_t worker, const Message& message, Frame frame) = 0;

@@ -35,7 +35,7 @@ TEST(HelloTest, EveryFieldIsChecked) {
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_name(std::string(257, 'x')); }), bad);
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->Clear(); }), bad);
   const auto mismatch = absl::StatusCode::kFailedPrecondition;
-  EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_protocol(2); }), mismatch);
+  EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_protocol(9); }), mismatch);
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_expected(9); }), mismatch);
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_munge(true); }),
             absl::StatusCode::kUnauthenticated);
@@ -52,7 +52,7 @@ TEST(HelloTest, ThePayloadBindsTheRoleAndAllOfBothHellos) {
   const v1::Hello dialer = Of(1), acceptor = Of(2);
   const std::vector<std::function<void(v1::Hello*)>> changes = {
       [](v1::Hello*) {}, [](v1::Hello* h) { h->set_magic(1); },
-      [](v1::Hello* h) { h->set_protocol(2); }, [](v1::Hello* h) { h->set_version("1.2.4"); },
+      [](v1::Hello* h) { h->set_protocol(9); }, [](v1::Hello* h) { h->set_version("1.2.4"); },
       [](v1::Hello* h) { h->set_boot_id(3); }, [](v1::Hello* h) { h->set_name("nodf"); },
       [](v1::Hello* h) { h->set_address("127.0.0.1:2"); },
       [](v1::Hello* h) { h->set_nonce("another"); }, [](v1::Hello* h) { h->set_munge(true); },

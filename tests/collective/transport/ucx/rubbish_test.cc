@@ -205,6 +205,58 @@ TEST_F(RubbishTest, AFloodEndsTheLiarsLinkOnly) {
   ExpectHonestWorks();
 }
 
+TEST_F(RubbishTest, MoreProbesThanAllowedEndTheLiarsLinkOnly) {
+  const Message probe{.kind = MessageKind::kProbe, .token = own_.token, .frame_bytes = kProbeBytes};
+  for (uint64_t sent = 0; sent < kProbes; ++sent) ASSERT_TRUE(Tell(probe, sent % 2 == 0));
+  AwaitAllSeen();
+  EXPECT_TRUE(link_->status().ok());
+  (void)Tell(probe);
+  EXPECT_TRUE(failed_.Await());
+  EXPECT_EQ(reason_.code(), absl::StatusCode::kResourceExhausted) << reason_;
+  EXPECT_NE(reason_.message().find("liar"), std::string::npos);
+  ExpectHonestWorks();
+}
+
+TEST_F(RubbishTest, ProbesOfWrongSizeAreDropped) {
+  Message probe{.kind = MessageKind::kProbe, .token = own_.token};
+  const uint64_t before = pair_.fabric[0]->counters().rubbish;
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, kProbeBytes - 1, kProbeBytes + 1}) {
+    probe.frame_bytes = bytes;
+    ASSERT_TRUE(Tell(probe));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (pair_.fabric[0]->counters().rubbish < before + 4 &&
+         std::chrono::steady_clock::now() < deadline) {
+    liar_.Progress();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(pair_.fabric[0]->counters().rubbish, before + 4);
+  EXPECT_TRUE(link_->status().ok());
+  ExpectHonestWorks();
+}
+
+TEST_F(RubbishTest, AnAnswerToProbesThatNobodySentEndsTheLiarsLinkOnly) {
+  ASSERT_TRUE(Tell({.kind = MessageKind::kProbed,
+                    .token = own_.token,
+                    .sequence = kProbesAnAnswer,
+                    .index = 1}));
+  EXPECT_TRUE(failed_.Await());
+  EXPECT_EQ(reason_.code(), absl::StatusCode::kDataLoss) << reason_;
+  EXPECT_EQ(link_->counters().bytes_per_second, 0);
+  ExpectHonestWorks();
+}
+
+// The honest peer's word counts and the liar's does not reach it.
+TEST_F(RubbishTest, AnHonestLinkIsMeasuredBesideALiar) {
+  Event done;
+  pair_.link[0]->Measure([&] { done.Set(); });
+  (void)Tell({.kind = MessageKind::kProbed, .token = own_.token, .sequence = kProbes, .index = 1});
+  EXPECT_TRUE(done.Await());
+  EXPECT_GT(pair_.link[0]->counters().bytes_per_second, 0);
+  EXPECT_TRUE(failed_.Await());
+  ExpectHonestWorks();
+}
+
 // A rendezvous that is never fulfilled holds up nothing.
 TEST_F(RubbishTest, StrangersAreRefused) {
   RawPeer stranger;

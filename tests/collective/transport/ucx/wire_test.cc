@@ -58,6 +58,21 @@ TEST(WireTest, WhatIsNoMessageIsRefused) {
   EXPECT_FALSE(ParseMessage(FormatMessage(large)).has_value());
 }
 
+TEST(WireTest, ProbesAndAnswersToThemHaveTheirOwnRanges) {
+  const auto parses = [](Message message) {
+    return ParseMessage(FormatMessage(message)).has_value();
+  };
+  EXPECT_TRUE(parses({.kind = MessageKind::kProbe, .frame_bytes = kProbeBytes}));
+  EXPECT_FALSE(parses({.kind = MessageKind::kProbe, .frame_bytes = kProbeBytes - 1}));
+  EXPECT_FALSE(parses({.kind = MessageKind::kProbe, .frame_bytes = FramePool::kLargestFrame}));
+  EXPECT_TRUE(parses({.kind = MessageKind::kProbed, .sequence = kProbes, .index = 1}));
+  EXPECT_FALSE(
+      parses({.kind = MessageKind::kProbed, .sequence = kProbes + kProbesAnAnswer, .index = 1}));
+  EXPECT_FALSE(parses({.kind = MessageKind::kProbed, .sequence = kProbes - 1, .index = 1}));
+  EXPECT_FALSE(parses({.kind = MessageKind::kProbed, .sequence = 0, .index = 1}));
+  EXPECT_FALSE(parses({.kind = MessageKind::kProbed, .sequence = kProbes, .index = 0}));
+}
+
 TEST(WireTest, RandomBytesAreParsedOrRefused) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -1,0 +1,250 @@
+// What nodes tell each other of themselves and their links when they meet, and what follows. The
+// other nodes are played by the test; tests/integration/meeting_test.cc has real ones.
+#include <unistd.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/message_bytes.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/fake_nodes.h"
+#include "tests/support/daemon_env.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/status_test.h"
+
+namespace spccl::daemon {
+namespace {
+
+using ::spccl::testing::DaemonEnv;
+using ::spccl::testing::IsOk;
+using ::spccl::testing::RawClient;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = v1::PeerMessage::KindCase;
+
+constexpr NodeId kA = 2, kB = 3;
+constexpr uint64_t kMachine = 77;
+constexpr double kCores = 8;
+
+policy::Costs CostsOf(double cores) {
+  policy::Costs costs;
+  costs.cores = cores;
+  return costs;
+}
+
+template <typename Values>
+policy::Costs Parse(const Values& values) {
+  const auto costs = policy::CostsFrom({values.data(), static_cast<size_t>(values.size())});
+  EXPECT_TRUE(costs.has_value());
+  return costs.value_or(policy::Costs());
+}
+
+// Nodes: this daemon, A, and B where it takes part.
+class EngineMeetingTest : public ::testing::Test {
+ protected:
+  void Begin(bool measures) {
+    client_.reset();
+    env_.reset();  // before the nodes that it uses
+    nodes_ = std::make_unique<FakeNodes>(measures);
+    CoreOptions options;
+    options.costs = CostsOf(kCores);
+    options.machine = kMachine;
+    env_ = std::make_unique<DaemonEnv>(options, nullptr, nodes_.get());
+    for (const NodeId node : {kA, kB}) nodes_->Up(node);
+    auto client = RawClient::Open(env_->socket_path());
+    ASSERT_THAT(client, IsOk());
+    client_ = std::make_unique<RawClient>(*std::move(client));
+  }
+
+  // This daemon is the root, of rank 0 and of a rank on each of the given nodes.
+  void FormHere(const std::vector<std::pair<NodeId, v1::Join>>& joins) {
+    const auto id = client_->UniqueId();
+    ASSERT_THAT(id, IsOk());
+    const auto ranks = static_cast<uint32_t>(joins.size()) + 1;
+    const shm::Request init = client_->MakeCommInit(*id, ranks, 0);
+    ASSERT_THAT(client_->Send(init), IsOk());
+    request_id_ = init.request_id;
+    for (uint32_t rank = 1; rank < ranks; ++rank) {
+      v1::PeerMessage message;
+      *message.mutable_join() = joins[rank - 1].second;
+      message.mutable_join()->set_unique_id(*id);
+      message.mutable_join()->set_rank(rank);
+      message.mutable_join()->set_ranks(ranks);
+      message.mutable_join()->set_uid(::getuid());
+      nodes_->Say(joins[rank - 1].first, message);
+    }
+    form_ = nodes_->Await(joins[0].first, Kind::kForm).form();
+    ASSERT_EQ(form_.node_of_rank_size(), ranks);
+  }
+
+  static v1::Join JoinOf(double cores, uint64_t machine) {
+    v1::Join join;
+    for (const double cost : policy::ToArray(CostsOf(cores))) join.add_costs(cost);
+    join.set_machine(machine);
+    return join;
+  }
+
+  void SayReady(NodeId node, double alpha, double link_rate) {
+    v1::PeerMessage message;
+    message.mutable_ready()->set_comm_key(form_.comm_key());
+    message.mutable_ready()->set_alpha(alpha);
+    message.mutable_ready()->set_link_rate(link_rate);
+    nodes_->Say(node, message);
+  }
+
+  void SayGo(NodeId node, const policy::Costs& costs) {
+    v1::PeerMessage message;
+    message.mutable_go()->set_comm_key(form_.comm_key());
+    for (const double cost : policy::ToArray(costs)) message.mutable_go()->add_costs(cost);
+    nodes_->Say(node, message);
+  }
+
+  // A is the root, of rank 0 here, rank 1 of its own, and rank 2 of B.
+  void MeetAtA() {
+    const auto id = UniqueIds(kA, "fake:2").Issue(::getuid());
+    ASSERT_THAT(id, IsOk());
+    const shm::Request init = client_->MakeCommInit(std::string(id->begin(), id->end()), 3, 0);
+    ASSERT_THAT(client_->Send(init), IsOk());
+    request_id_ = init.request_id;
+    join_ = nodes_->Await(kA, Kind::kJoin).join();
+    v1::PeerMessage message;
+    v1::Form& form = *message.mutable_form();
+    form.set_unique_id(std::string(id->begin(), id->end()));
+    form.set_comm_key(BytesOf(ParseUniqueId(*id)->key));
+    for (const NodeId node : {NodeId{1}, kA, kB}) {
+      v1::Node& said = *form.add_nodes();
+      said.set_boot_id(node);
+      said.set_name(absl::StrCat("node", node));
+      said.set_address(absl::StrCat("fake:", node));
+      form.add_node_of_rank(static_cast<uint32_t>(form.nodes_size()) - 1);
+      form.add_pid_of_rank(1);
+    }
+    v1::Tuning& tuning = *form.mutable_tuning();
+    tuning.set_algorithm("auto");
+    tuning.set_codec("auto");
+    for (const double cost : policy::ToArray(CostsOf(1))) tuning.add_costs(cost);
+    for (int kind = 0; kind < 5; ++kind) tuning.add_densities(1);
+    form_ = form;
+    nodes_->Say(kA, message);
+  }
+
+  // Fails the test unless CommInit has returned in time, with an error that says this; or well.
+  void ExpectInit(const std::string& error = "") {
+    const auto reply = client_->AwaitReply(request_id_);
+    ASSERT_THAT(reply, IsOk());
+    if (error.empty()) {
+      EXPECT_EQ(reply->result, 0u) << reply->message;
+    } else {
+      EXPECT_NE(reply->result, 0u);
+      EXPECT_THAT(reply->message, HasSubstr(error));
+    }
+  }
+
+  std::unique_ptr<FakeNodes> nodes_;  // outlives the core
+  std::unique_ptr<DaemonEnv> env_;
+  std::unique_ptr<RawClient> client_;
+  uint64_t request_id_ = 0;
+  v1::Form form_;
+  v1::Join join_;
+};
+
+TEST_F(EngineMeetingTest, GoCarriesTheSlowestOfAllNodes) {
+  Begin(/*measures=*/true);
+  nodes_->SetSpeed(kA, {.round_trip_ns = 100'000, .bytes_per_second = 5e9});
+  // A shares this daemon's machine, B is alone on one of four cores.
+  FormHere({{kA, JoinOf(6, kMachine)}, {kB, JoinOf(4, 78)}});
+  EXPECT_EQ(Parse(form_.tuning().costs()).cores, 3);
+  SayReady(kA, 80e-6, 3e9);
+  SayReady(kB, 10e-6, 4e9);
+  for (const NodeId node : {kA, kB}) {
+    const policy::Costs costs = Parse(nodes_->Await(node, Kind::kGo).go().costs());
+    EXPECT_EQ(costs.alpha, 80e-6);
+    EXPECT_EQ(costs.link_rate, 3e9);  // faster than the default: measured is measured
+    EXPECT_EQ(costs.cores, 3);
+  }
+  EXPECT_THAT(nodes_->measured(), ElementsAre(kA));  // the next in the ring, and no other
+  ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, TheRootsOwnLinkCountsToo) {
+  Begin(/*measures=*/true);
+  nodes_->SetSpeed(kA, {.round_trip_ns = 200'000, .bytes_per_second = 1e8});
+  FormHere({{kA, JoinOf(2, 78)}});
+  SayReady(kA, 80e-6, 3e9);
+  const policy::Costs costs = Parse(nodes_->Await(kA, Kind::kGo).go().costs());
+  EXPECT_DOUBLE_EQ(costs.alpha, 100e-6);
+  EXPECT_EQ(costs.link_rate, 1e8);
+  ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, ALinkThatNeverAnswersDoesNotBlock) {
+  Begin(/*measures=*/false);
+  nodes_->SetSpeed(kA, {.round_trip_ns = 100'000});
+  FormHere({{kA, JoinOf(2, 78)}});
+  SayReady(kA, 0, 0);
+  const policy::Costs costs = Parse(nodes_->Await(kA, Kind::kGo).go().costs());
+  EXPECT_DOUBLE_EQ(costs.alpha, 50e-6);
+  EXPECT_EQ(costs.link_rate, policy::Costs().link_rate);
+  ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, WhatHasArrivedInTimeCounts) {
+  Begin(/*measures=*/false);
+  nodes_->SetSpeed(kA, {.round_trip_ns = 100'000, .bytes_per_second = 1e6});
+  FormHere({{kA, JoinOf(2, 78)}});
+  SayReady(kA, 1e-6, 1e9);
+  EXPECT_EQ(Parse(nodes_->Await(kA, Kind::kGo).go().costs()).link_rate, 1e6);
+  ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, ALinkOfImpossibleSpeedFailsTheMeeting) {
+  for (const double wrong : {std::nan(""), -1.0, static_cast<double>(INFINITY)}) {
+    Begin(/*measures=*/true);
+    FormHere({{kA, JoinOf(2, 78)}});
+    SayReady(kA, 1e-6, wrong);
+    ExpectInit("impossible speed");
+  }
+}
+
+TEST_F(EngineMeetingTest, ANodeSaysWhatItMeasured) {
+  Begin(/*measures=*/true);
+  nodes_->SetSpeed(kA, {.round_trip_ns = 300'000, .bytes_per_second = 2e8});
+  MeetAtA();
+  EXPECT_EQ(join_.machine(), kMachine);
+  EXPECT_EQ(Parse(join_.costs()).cores, kCores);
+  const v1::Ready ready = nodes_->Await(kA, Kind::kReady).ready();
+  EXPECT_DOUBLE_EQ(ready.alpha(), 150e-6);
+  EXPECT_EQ(ready.link_rate(), 2e8);
+  EXPECT_THAT(nodes_->measured(), ElementsAre(kA));
+  SayGo(kA, CostsOf(1));
+  ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, OnlyTheRootSaysGo) {
+  Begin(/*measures=*/true);
+  MeetAtA();
+  EXPECT_EQ(nodes_->Await(kA, Kind::kReady).kind_case(), Kind::kReady);
+  SayGo(kB, CostsOf(1));
+  v1::PeerMessage failed;
+  failed.mutable_comm_failed()->set_comm_key(form_.comm_key());
+  failed.mutable_comm_failed()->set_code(static_cast<uint32_t>(absl::StatusCode::kAborted));
+  failed.mutable_comm_failed()->set_message("enough");
+  nodes_->Say(kA, failed);
+  ExpectInit("enough");  // B's Go has opened nothing
+}
+
+TEST_F(EngineMeetingTest, AGoWithImpossibleCostsFailsTheMeeting) {
+  Begin(/*measures=*/true);
+  MeetAtA();
+  EXPECT_EQ(nodes_->Await(kA, Kind::kReady).kind_case(), Kind::kReady);
+  policy::Costs costs;
+  costs.link_rate = 0;
+  SayGo(kA, costs);
+  ExpectInit("impossible costs");
+}
+
+}  // namespace
+}  // namespace spccl::daemon
