@@ -149,6 +149,7 @@ std::unique_ptr<Tree> BuildTree() {
   AddSettingsCommands(tree.get());
   AddTopCommand(tree.get());
   AddSteerCommands(tree.get());
+  AddJobCommands(tree.get());
   AddDoctorCommand(tree.get());
   AddFrameCommands(tree.get());
   AddTlsCommands(tree.get());

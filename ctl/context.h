@@ -86,6 +86,7 @@ void AddListCommands(Tree* tree);      // jobs, comms, buffers
 void AddSettingsCommands(Tree* tree);  // threshold, algo
 void AddTopCommand(Tree* tree);
 void AddSteerCommands(Tree* tree);  // events, drain, abort
+void AddJobCommands(Tree* tree);    // job register, job end
 void AddDoctorCommand(Tree* tree);
 void AddFrameCommands(Tree* tree);
 void AddTlsCommands(Tree* tree);

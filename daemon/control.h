@@ -79,6 +79,12 @@ struct BufferInfo {
   uint64_t uses;
 };
 
+// What was left of a job when it ended.
+struct EndedJob {
+  uint32_t sessions = 0, communicators = 0;
+  uint64_t buffer_bytes = 0;
+};
+
 struct JobInfo {
   std::string id;
   uid_t uid;
@@ -87,6 +93,7 @@ struct JobInfo {
   uint32_t buffers;
   uint64_t buffer_bytes;
   Counters counters;
+  bool registered = false;  // by the batch system's prolog
 };
 
 struct CoreInfo {
@@ -135,6 +142,9 @@ class Control {
   // The one signal of health. Never waits, whatever the core does.
   virtual Progress GetProgress() = 0;
   virtual absl::Status AbortComm(uint64_t comm_id, const std::string& reason) = 0;
+  // Closes what is left of a job: fails its communicators, ends its sessions, gives back its
+  // memory.
+  virtual absl::StatusOr<EndedJob> EndJob(const std::string& job_id) = 0;
   // Draining refuses new sessions and communicators; what runs goes on.
   virtual absl::Status SetDraining(bool draining) = 0;
   // Keeps the event and tells the subscribers; the core numbers and stamps it, soon.

@@ -96,9 +96,10 @@ std::unique_ptr<grpc::Server> BuildServer(ControlService* service) {
 }  // namespace
 
 struct ControlServer::Services {
-  Services(std::optional<gid_t> admin_group, Control* core, SettingsStore* settings)
-      : admin_group(admin_group),
-        service(core, settings, [this](const std::string& peer) { return peers.Find(peer); }) {}
+  Services(std::optional<gid_t> admin_group, Control* core, SettingsStore* settings, JobTable* jobs)
+      : admin_group(admin_group), service(core, settings, jobs, [this](const std::string& peer) {
+          return peers.Find(peer);
+        }) {}
 
   const std::optional<gid_t> admin_group;
   PeerTable peers;
@@ -111,12 +112,13 @@ ControlServer::ControlServer(ControlServerOptions options, Control* core)
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServerOptions options,
                                                                      Control* core,
-                                                                     SettingsStore* settings) {
+                                                                     SettingsStore* settings,
+                                                                     JobTable* jobs) {
   SPCCL_ASSIGN_OR_RETURN(const std::optional<gid_t> group, ResolveGroup(options.admin_group));
   std::unique_ptr<ControlServer> server(new ControlServer(std::move(options), core));
   server->stop_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_.valid()) return ErrnoStatus(errno, "eventfd");
-  server->services_ = std::make_unique<Services>(group, core, settings);
+  server->services_ = std::make_unique<Services>(group, core, settings, jobs);
   server->services_->server = BuildServer(&server->services_->service);
   if (server->services_->server == nullptr) return absl::InternalError("gRPC did not start");
   server->TellHealth();  // before anybody can ask

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "daemon/control.h"
+#include "daemon/job_table.h"
 #include "daemon/settings_store.h"
 
 namespace spccl::daemon {
@@ -28,11 +29,12 @@ struct ControlServerOptions {
 
 class ControlServer {
  public:
-  // Listens and serves. Borrows the core and the settings, which must outlive the server.
+  // Listens and serves. Borrows the core, the settings and the jobs, which must outlive the server.
   // A stale socket file is replaced; AlreadyExists: another daemon listens there.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Create(ControlServerOptions options,
                                                                Control* core,
-                                                               SettingsStore* settings);
+                                                               SettingsStore* settings,
+                                                               JobTable* jobs);
   // Ends all calls (streams within 100 ms, others at the latest after a second) and removes the
   // socket file.
   ~ControlServer();

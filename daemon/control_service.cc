@@ -58,6 +58,22 @@ uint32_t CommsIn(const Snapshot& all, const Scope& scope) {
       }));
 }
 
+// Jobs that are registered are there also while nothing of them has connected.
+void AddRegistered(const std::vector<RegisteredJob>& registered, Snapshot* all) {
+  for (const RegisteredJob& job : registered) {
+    const std::string id = job.id();
+    auto found = std::find_if(all->jobs.begin(), all->jobs.end(),
+                              [&id](const JobInfo& info) { return info.id == id; });
+    if (found == all->jobs.end()) {
+      JobInfo info{};
+      info.id = id;
+      info.uid = job.uid;
+      found = all->jobs.insert(all->jobs.end(), std::move(info));
+    }
+    found->registered = true;
+  }
+}
+
 }  // namespace
 
 void ControlService::Stop() {
@@ -80,6 +96,7 @@ grpc::Status ControlService::Run(const grpc::ServerContext& context,
     // Not "deadline exceeded" or "unavailable": those would mean that we are not reachable.
     return ToGrpc(absl::InternalError(snapshot.status().message()));
   }
+  AddRegistered(jobs_->List(), &*snapshot);
   return ToGrpc(body(*caller, *std::move(snapshot)));
 }
 

@@ -8,6 +8,7 @@
 
 #include "daemon/control.h"
 #include "daemon/control_service_access.h"
+#include "daemon/job_table.h"
 #include "daemon/settings_store.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/spccl/v1/control.grpc.pb.h"
@@ -16,9 +17,9 @@ namespace spccl::daemon {
 
 class ControlService final : public v1::Control::Service {
  public:
-  // Borrows the core and the settings; `resolver` may be called on any thread.
-  ControlService(Control* core, SettingsStore* settings, CallerResolver resolver)
-      : core_(core), settings_(settings), resolver_(std::move(resolver)) {}
+  // Borrows the core, the settings and the jobs; `resolver` may be called on any thread.
+  ControlService(Control* core, SettingsStore* settings, JobTable* jobs, CallerResolver resolver)
+      : core_(core), settings_(settings), jobs_(jobs), resolver_(std::move(resolver)) {}
 
   // Ends all streams soon; no stream starts afterwards.
   void Stop();
@@ -46,6 +47,10 @@ class ControlService final : public v1::Control::Service {
                      v1::DrainResponse* response) override;
   grpc::Status AbortComm(grpc::ServerContext* context, const v1::AbortCommRequest* request,
                          v1::AbortCommResponse* response) override;
+  grpc::Status RegisterJob(grpc::ServerContext* context, const v1::RegisterJobRequest* request,
+                           v1::RegisterJobResponse* response) override;
+  grpc::Status EndJob(grpc::ServerContext* context, const v1::EndJobRequest* request,
+                      v1::EndJobResponse* response) override;
 
  private:
   // Runs `body` with the caller and a snapshot of everything, within the caller's share of calls.
@@ -67,6 +72,7 @@ class ControlService final : public v1::Control::Service {
 
   Control* const core_;
   SettingsStore* const settings_;
+  JobTable* const jobs_;
   const CallerResolver resolver_;
   CallLimit limit_;
   std::mutex mutex_;

@@ -165,6 +165,7 @@ v1::Job ToProto(const JobInfo& job) {
   out.set_buffers(job.buffers);
   out.set_buffer_bytes(job.buffer_bytes);
   FillCounters(job.counters, out.mutable_counters());
+  out.set_registered(job.registered);
   return out;
 }
 

@@ -164,6 +164,15 @@ absl::Status Core::AbortComm(uint64_t comm_id, const std::string& reason) {
   return Call([comm_id, reason](Engine& engine) { return engine.AbortComm(comm_id, reason); });
 }
 
+absl::StatusOr<EndedJob> Core::EndJob(const std::string& job_id) {
+  auto ended = std::make_shared<EndedJob>();  // shared, as the snapshot is
+  SPCCL_RETURN_IF_ERROR(Call([job_id, ended](Engine& engine) {
+    *ended = engine.EndJob(job_id);
+    return absl::OkStatus();
+  }));
+  return *ended;
+}
+
 absl::Status Core::SetDraining(bool draining) {
   return Call([draining](Engine& engine) {
     engine.SetDraining(draining);

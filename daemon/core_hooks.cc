@@ -3,11 +3,12 @@
 #include <utility>
 
 #include "collective/runtime/make_task.h"
+#include "daemon/job_table.h"
 #include "daemon/settings_store.h"
 
 namespace spccl::daemon {
 
-CoreHooks HooksOf(SettingsStore* store) {
+CoreHooks HooksOf(SettingsStore* store, JobTable* jobs) {
   CoreHooks hooks;
   hooks.settings = [store](const std::string& job_id, uint64_t comm_id,
                            const policy::Overrides& wishes) {
@@ -15,6 +16,10 @@ CoreHooks HooksOf(SettingsStore* store) {
     return policy::Apply(policy::Apply(around, wishes), store->Get(CommScope{comm_id}));
   };
   hooks.settings_version = [store] { return store->version(); };
+  hooks.registered_job = [jobs](const Peer& peer) {
+    const std::optional<RegisteredJob> job = jobs->Find(peer);
+    return job ? job->id() : std::string();
+  };
   hooks.forget = [store](uint64_t comm_id) { store->Forget(comm_id); };
   hooks.make_task = [](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
                        const policy::Settings& settings, runtime::DoneFn done) {

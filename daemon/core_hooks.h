@@ -15,7 +15,9 @@
 
 namespace spccl::daemon {
 
+class JobTable;
 class SettingsStore;
+struct Peer;
 
 struct CoreHooks {
   // What an operation of a communicator runs with, now; `wishes` are its callers'.
@@ -24,6 +26,8 @@ struct CoreHooks {
       settings;
   // Another one whenever settings() may return something else.
   std::function<uint64_t()> settings_version;
+  // The job that the batch system has registered and the client belongs to; empty: none.
+  std::function<std::string(const Peer& peer)> registered_job;
   // A communicator is gone.
   std::function<void(uint64_t comm_id)> forget;
   // As runtime::MakeTask.
@@ -33,8 +37,9 @@ struct CoreHooks {
       make_task;
 };
 
-// The daemon's own: settings from the store (borrowed), tasks of the host runtime. Callers' wishes
-// win over what the job and the whole say, and an operator's word on the communicator over them.
-CoreHooks HooksOf(SettingsStore* store);
+// The daemon's own: settings from the store, jobs from the table (both borrowed), tasks of the host
+// runtime. Callers' wishes win over what the job and the whole say, and an operator's word on the
+// communicator over them.
+CoreHooks HooksOf(SettingsStore* store, JobTable* jobs);
 
 }  // namespace spccl::daemon

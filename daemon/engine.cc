@@ -113,6 +113,9 @@ void Engine::Admit(UniqueFd socket) {
   session->id = registry_.next_session_id++;
   session->socket = std::move(socket);
   session->peer = *std::move(peer);
+  if (std::string job = hooks_.registered_job(session->peer); !job.empty()) {
+    session->peer.job_id = std::move(job);
+  }
   session->hello_deadline_ns = MonotonicNanos() + options_.hello_timeout_ns;
   if (registry_.sessions.size() >= limit) {
     session->refusal = absl::ResourceExhaustedError(
@@ -277,6 +280,27 @@ absl::Status Engine::AbortComm(uint64_t comm_id, const std::string& reason) {
                          absl::StrCat("the communicator was aborted by an operator: ", reason)),
                      .culprit_rank = -1});
   return absl::OkStatus();
+}
+
+EndedJob Engine::EndJob(const std::string& job_id) {
+  constexpr char kReason[] = "its job has ended";
+  EndedJob ended;
+  std::vector<uint64_t> comms, sessions;
+  for (const auto& [id, entry] : registry_.comms) {
+    if (entry->comm.job_id() == job_id) comms.push_back(id);
+  }
+  for (const auto& [id, session] : registry_.sessions) {
+    if (session->peer.job_id != job_id) continue;
+    sessions.push_back(id);
+    ended.buffer_bytes += session->buffer_bytes;
+  }
+  for (const uint64_t id : comms) {
+    FailComm(id, {.status = absl::AbortedError(kReason), .culprit_rank = -1});
+  }
+  for (const uint64_t id : sessions) CloseSession(id, kReason, LogLevel::kInfo);
+  ended.communicators = static_cast<uint32_t>(comms.size());
+  ended.sessions = static_cast<uint32_t>(sessions.size());
+  return ended;
 }
 
 }  // namespace spccl::daemon

@@ -64,6 +64,7 @@ class Engine {
   // As Core's.
   void Reconfigure(const CoreOptions& next);
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
+  EndedJob EndJob(const std::string& job_id);
   Snapshot MakeSnapshot() const;
   EventLog& events() { return events_; }
 

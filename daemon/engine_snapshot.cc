@@ -76,7 +76,8 @@ Snapshot Engine::MakeSnapshot() const {
                                     .communicators = job.communicators,
                                     .buffers = 0,
                                     .buffer_bytes = 0,
-                                    .counters = job.counters});
+                                    .counters = job.counters,
+                                    .registered = false});
   }
   for (const auto& [id, session] : registry_.sessions) {
     for (const auto& [buffer_id, buffer] : session->buffers) {

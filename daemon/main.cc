@@ -24,6 +24,7 @@
 #include "daemon/config.h"
 #include "daemon/control_server.h"
 #include "daemon/core.h"
+#include "daemon/job_table.h"
 #include "daemon/measure_costs.h"
 #include "daemon/notify.h"
 #include "daemon/peer_nodes.h"
@@ -119,6 +120,7 @@ peers::PeerNetOptions PeerOptionsOf(const Config& config) {
 
 struct Parts {
   std::unique_ptr<SettingsStore> settings;
+  std::unique_ptr<JobTable> jobs;
   std::unique_ptr<Nodes> nodes;  // nullptr: none are talked to
   std::unique_ptr<Core> core;
   std::unique_ptr<ControlServer> control;
@@ -128,16 +130,19 @@ absl::StatusOr<Parts> Start(const Config& config) {
   Parts parts;
   SPCCL_RETURN_IF_ERROR(MakeFolder(config.runtime_dir));
   SPCCL_ASSIGN_OR_RETURN(parts.settings, SettingsStore::Create(config.state_dir, config.settings));
+  SPCCL_ASSIGN_OR_RETURN(parts.jobs, JobTable::Create(config.runtime_dir + "/jobs"));
   if (!config.peers_listen.empty()) {
     SPCCL_ASSIGN_OR_RETURN(parts.nodes, CreatePeerNodes(PeerOptionsOf(config)));
   }
-  SPCCL_ASSIGN_OR_RETURN(parts.core, Core::Create(OptionsOf(config), HooksOf(parts.settings.get()),
-                                                  parts.nodes.get()));
+  SPCCL_ASSIGN_OR_RETURN(
+      parts.core, Core::Create(OptionsOf(config), HooksOf(parts.settings.get(), parts.jobs.get()),
+                               parts.nodes.get()));
   ControlServerOptions control;
   control.runtime_dir = config.runtime_dir;
   control.admin_group = config.admin_group;
-  SPCCL_ASSIGN_OR_RETURN(parts.control, ControlServer::Create(std::move(control), parts.core.get(),
-                                                              parts.settings.get()));
+  SPCCL_ASSIGN_OR_RETURN(parts.control,
+                         ControlServer::Create(std::move(control), parts.core.get(),
+                                               parts.settings.get(), parts.jobs.get()));
   return parts;
 }
 

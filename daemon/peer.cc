@@ -45,11 +45,44 @@ absl::StatusOr<UniqueFd> PidfdOf(int socket, pid_t pid) {
   return pidfd;
 }
 
-std::string ReadCgroup(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/cgroup"));
+std::string ReadOf(pid_t pid, const char* name) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/", name));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// What a process's status says of it.
+struct Ancestor {
+  pid_t parent = 0;
+  bool is_root = false;  // by its real and its effective user
+};
+
+std::optional<Ancestor> ReadAncestor(pid_t pid) {
+  const std::string text = ReadOf(pid, "status");
+  Ancestor ancestor;
+  bool has_parent = false, has_uid = false;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, '\t');
+    if (words[0] == "PPid:" && words.size() == 2) {
+      has_parent = absl::SimpleAtoi(words[1], &ancestor.parent);
+    } else if (words[0] == "Uid:" && words.size() == 5) {
+      has_uid = true;
+      ancestor.is_root = words[1] == "0" && words[2] == "0";
+    }
+  }
+  if (!has_parent || !has_uid) return std::nullopt;
+  return ancestor;
+}
+
+// Debian's is slurmstepd-wlm.
+bool RunsSlurmstepd(pid_t pid) {
+  char buffer[256];
+  const ssize_t length =
+      ::readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), buffer, sizeof buffer);
+  if (length <= 0) return false;
+  const absl::string_view path(buffer, static_cast<size_t>(length));
+  return absl::StartsWith(path.substr(path.rfind('/') + 1), "slurmstepd");
 }
 
 bool IsDigits(absl::string_view text) {
@@ -89,6 +122,28 @@ std::optional<std::string> SlurmJobOf(std::string_view cgroup_text) {
   return std::nullopt;
 }
 
+std::optional<uint64_t> JobOfStepTitle(std::string_view title) {
+  absl::string_view text(title.data(), title.size());
+  uint64_t job = 0;
+  if (!absl::ConsumePrefix(&text, "slurmstepd: [")) return std::nullopt;
+  const size_t dot = text.find('.');
+  if (dot == absl::string_view::npos || !IsDigits(text.substr(0, dot))) return std::nullopt;
+  if (!absl::SimpleAtoi(text.substr(0, dot), &job)) return std::nullopt;
+  return job;
+}
+
+std::optional<uint64_t> StepJobOf(pid_t pid) {
+  constexpr int kMaxGenerations = 64;
+  for (int generation = 0; generation < kMaxGenerations && pid > 1; ++generation) {
+    const std::optional<Ancestor> ancestor = ReadAncestor(pid);
+    if (!ancestor) return std::nullopt;
+    // Root's only: a user may give any program any title.
+    if (ancestor->is_root && RunsSlurmstepd(pid)) return JobOfStepTitle(ReadOf(pid, "cmdline"));
+    pid = ancestor->parent;
+  }
+  return std::nullopt;
+}
+
 bool HasExited(const UniqueFd& pidfd) {
   return pidfd.valid() && IsReadable(pidfd.get(), POLLIN);
 }
@@ -108,9 +163,11 @@ absl::StatusOr<Peer> IdentifyPeer(int socket) {
     return peer;
   }
   SPCCL_ASSIGN_OR_RETURN(peer.pidfd, PidfdOf(socket, peer.pid));
-  if (const auto job = SlurmJobOf(ReadCgroup(peer.pid))) {
+  peer.cgroup = ReadOf(peer.pid, "cgroup");
+  if (const auto job = SlurmJobOf(peer.cgroup)) {
     peer.job_id = absl::StrCat("u", peer.uid, ".j", *job);
   } else {
+    peer.step_job = StepJobOf(peer.pid);
     peer.job_id = absl::StrCat("u", peer.uid, ".s", ::getsid(peer.pid));
   }
   // What was read by number was the peer's if it still lives.

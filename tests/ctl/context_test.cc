@@ -33,7 +33,7 @@ class ContextTest : public ::testing::Test {
     settings_ = *daemon::SettingsStore::Create(folder_, {});
     core_.Update([](Snapshot* snapshot) { *snapshot = daemon::SampleSnapshot({41, 42}); });
     server_ = *daemon::ControlServer::Create({.runtime_dir = folder_, .admin_group = ""}, &core_,
-                                             settings_.get());
+                                             settings_.get(), jobs_.get());
   }
   ~ContextTest() override { server_.reset(); }
 
@@ -56,6 +56,7 @@ class ContextTest : public ::testing::Test {
   const std::string folder_ = temp_.path();
   daemon::FakeControl core_;
   std::unique_ptr<daemon::SettingsStore> settings_;
+  std::unique_ptr<daemon::JobTable> jobs_ = *daemon::JobTable::Create(folder_ + "/jobs");
   std::unique_ptr<daemon::ControlServer> server_;
 };
 

@@ -129,6 +129,24 @@ TEST_F(SpcclctlTest, DrainingRefusesNewSessions) {
   EXPECT_TRUE(testing::RawClient::Open(daemon_->socket_path()).ok());
 }
 
+TEST_F(SpcclctlTest, RegistersJobsAndEndsThem) {
+  const std::vector<std::string> job = {"--id", "77", "--uid", "4711"};
+  const auto command = [&job](const std::string& verb) {
+    std::vector<std::string> words = {"job", verb};
+    words.insert(words.end(), job.begin(), job.end());
+    return words;
+  };
+  EXPECT_EQ(Tool(command("register")).output, "registered u4711.j77\n");
+  EXPECT_THAT(Tool({"jobs"}).output, HasSubstr("u4711.j77"));
+  EXPECT_EQ(Tool(command("register"), kNobody).code, 4);
+  EXPECT_EQ(Tool({"job", "register", "--id", "78", "--uid", "1", "--cgroup", "x"}).code, 1);
+  EXPECT_EQ(
+      Tool(command("end")).output,
+      "ended u4711.j77: closed 0 sessions and 0 communicators with 0 B of buffers; 0 jobs and "
+      "0 sessions are left\n");
+  EXPECT_THAT(Tool(command("end")).output, HasSubstr("it was not registered"));
+}
+
 TEST_F(SpcclctlTest, AStoppedDaemonHangsNoCommand) {
   daemon_->Signal(SIGSTOP);
   for (const std::vector<std::string>& command :

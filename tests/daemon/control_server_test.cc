@@ -87,7 +87,7 @@ class ControlServerTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<ControlServer>> TryStart(const std::string& group = "") {
     return ControlServer::Create(
         {.runtime_dir = folder_, .admin_group = group, .health_interval_ns = 5'000'000}, &core_,
-        settings_.get());
+        settings_.get(), jobs_.get());
   }
   void Start(const std::string& group = "") {
     absl::StatusOr<std::unique_ptr<ControlServer>> server = TryStart(group);
@@ -144,6 +144,7 @@ class ControlServerTest : public ::testing::Test {
   const std::string folder_ = temp_.path();
   FakeControl core_;
   std::unique_ptr<SettingsStore> settings_;
+  std::unique_ptr<JobTable> jobs_ = *JobTable::Create(folder_ + "/jobs");
   std::unique_ptr<ControlServer> server_;
 };
 

@@ -36,7 +36,7 @@ class ControlServiceTest : public ::testing::Test {
     // The owner and one more user have a job each.
     core_.Update([](Snapshot* snapshot) { *snapshot = SampleSnapshot({kOwner, kOther}); });
     service_ = std::make_unique<ControlService>(
-        &core_, settings_.get(),
+        &core_, settings_.get(), jobs_.get(),
         [this](const std::string&) -> absl::StatusOr<Caller> { return caller_; });
     grpc::ServerBuilder builder;
     builder.RegisterService(service_.get());
@@ -114,6 +114,21 @@ class ControlServiceTest : public ::testing::Test {
     EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
     return status.error_code();
   }
+  Code RegisterJob(uint64_t number, uint32_t uid) {
+    v1::RegisterJobRequest request;
+    request.set_number(number);
+    request.set_uid(uid);
+    v1::RegisterJobResponse response;
+    const grpc::Status status = Call(&v1::Control::Stub::RegisterJob, request, &response);
+    EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
+    return status.error_code();
+  }
+  Code EndJob(uint64_t number, uint32_t uid, v1::EndJobResponse* response) {
+    v1::EndJobRequest request;
+    request.set_number(number);
+    request.set_uid(uid);
+    return Call(&v1::Control::Stub::EndJob, request, response).error_code();
+  }
   Code Abort(uint64_t comm, const std::string& reason = "") {
     v1::AbortCommRequest request;
     request.set_comm_id(comm);
@@ -128,6 +143,7 @@ class ControlServiceTest : public ::testing::Test {
   const std::string folder_ = temp_.path();
   FakeControl core_;
   std::unique_ptr<SettingsStore> settings_;
+  std::unique_ptr<JobTable> jobs_ = *JobTable::Create(folder_ + "/jobs");
   Caller caller_ = kCallers[0];
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<grpc::Server> server_;
@@ -161,6 +177,13 @@ TEST_F(ControlServiceTest, EveryChangeTimesEveryCaller) {
       {"reset comm", [&] { return Reset(comm); }, {kYes, kYes, kYes, kNo}},
       {"reset unknown comm", [&] { return Reset(no_comm); }, {kNone, kNone, kNo, kNo}},
       {"drain", [&] { return Drain(false); }, {kYes, kYes, kNo, kNo}},
+      {"register a job", [&] { return RegisterJob(70, 1000); }, {kYes, kYes, kNo, kNo}},
+      {"end a job",
+       [&] {
+         v1::EndJobResponse response;
+         return EndJob(70, 1000, &response);
+       },
+       {kYes, kYes, kNo, kNo}},
       {"undo drain", [&] { return Drain(true); }, {kYes, kYes, kNo, kNo}},
       {"abort", [&] { return Abort(kOwner); }, {kYes, kYes, kYes, kNo}},
       {"abort unknown", [&] { return Abort(77); }, {kNone, kNone, kNo, kNo}},
@@ -315,6 +338,33 @@ TEST_F(ControlServiceTest, AFailedWriteIsReported) {
   std::filesystem::remove_all(folder_);
   EXPECT_NE(Set(GlobalScopeMessage(), SomeSettings()), Code::OK);
   EXPECT_EQ(settings_->Get(GlobalScope{}), policy::Overrides{});
+}
+
+TEST_F(ControlServiceTest, ARegisteredJobIsThereUntilItEnds) {
+  caller_ = {.uid = 0, .administrator = true};
+  ASSERT_EQ(RegisterJob(77, 4711), Code::OK);
+  ASSERT_EQ(RegisterJob(77, 4711), Code::OK);
+  EXPECT_EQ(RegisterJob(77, 4712), Code::ALREADY_EXISTS);
+  EXPECT_EQ(RegisterJob(0, 4711), Code::INVALID_ARGUMENT);
+  v1::ListJobsResponse jobs;
+  ASSERT_TRUE(Call(&v1::Control::Stub::ListJobs, v1::ListJobsRequest(), &jobs).ok());
+  const auto& listed = jobs.jobs(jobs.jobs_size() - 1);
+  EXPECT_EQ(listed.id(), "u4711.j77");
+  EXPECT_EQ(listed.uid(), 4711u);
+  EXPECT_TRUE(listed.registered());
+  EXPECT_FALSE(jobs.jobs(0).registered());
+  policy::Overrides overrides;
+  overrides.algorithm = policy::Algorithm::kRing;
+  ASSERT_TRUE(settings_->Set(JobScope{"u4711.j77"}, overrides).ok());
+
+  v1::EndJobResponse ended;
+  ASSERT_EQ(EndJob(77, 4711, &ended), Code::OK);
+  EXPECT_TRUE(ended.was_registered());
+  EXPECT_EQ(ended.registered_left(), 0u);
+  EXPECT_EQ(ended.job_id(), "u4711.j77");
+  EXPECT_EQ(settings_->Get(JobScope{"u4711.j77"}), policy::Overrides{});
+  ASSERT_EQ(EndJob(77, 4711, &ended), Code::OK);
+  EXPECT_FALSE(ended.was_registered());
 }
 
 TEST_F(ControlServiceTest, AbortAndDrainReachTheCore) {

@@ -376,7 +376,7 @@ TEST(CoreTest, CallersWishesReachTheTask) {
 
 TEST(CoreTest, AnOperatorsWordOnTheCommunicatorWinsOverItsCallers) {
   DaemonEnv env;
-  const CoreHooks hooks = HooksOf(&env.settings());
+  const CoreHooks hooks = HooksOf(&env.settings(), &env.jobs());
   policy::Overrides job, wish, comm;
   job.algorithm = policy::Algorithm::kLocal;
   wish.algorithm = policy::Algorithm::kRing;
@@ -388,6 +388,34 @@ TEST(CoreTest, AnOperatorsWordOnTheCommunicatorWinsOverItsCallers) {
   EXPECT_EQ(hooks.settings("u1.s1", 3, wish).algorithm, policy::Algorithm::kLocal);
   hooks.forget(3);
   EXPECT_EQ(hooks.settings("u1.s1", 3, wish).algorithm, policy::Algorithm::kRing);
+}
+
+TEST(CoreTest, ARegisteredJobOwnsItsUsersSessionsAndEndsThem) {
+  DaemonEnv env;
+  const RegisteredJob job{.number = 77, .uid = ::getuid(), .cgroup = ""};
+  auto stranger = RawClient::Open(env.socket_path());  // before the job was registered
+  ASSERT_THAT(stranger, IsOk());
+  ASSERT_THAT(env.jobs().Register(job), IsOk());
+  auto ranks = FormComm(env.socket_path(), 2);
+  ASSERT_THAT(ranks, IsOk());
+  ASSERT_THAT((*ranks)[0].client.Allocate(4096), IsOk());
+  auto snapshot = env.core().GetSnapshot();
+  ASSERT_THAT(snapshot, IsOk());
+  ASSERT_EQ(snapshot->comms.size(), 1u);
+  EXPECT_EQ(snapshot->comms[0].job_id, job.id());
+
+  const auto ended = env.core().EndJob(job.id());
+  ASSERT_THAT(ended, IsOk());
+  EXPECT_EQ(ended->sessions, 2u);
+  EXPECT_EQ(ended->communicators, 1u);
+  EXPECT_EQ(ended->buffer_bytes, 4096u);
+  for (auto& rank : *ranks) EXPECT_TRUE(rank.client.AwaitHangup());
+  snapshot = env.core().GetSnapshot();
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(snapshot->core.sessions, 1u);  // the stranger's
+  EXPECT_TRUE(snapshot->comms.empty());
+  EXPECT_TRUE(snapshot->buffers.empty());
+  EXPECT_THAT(stranger->Call(stranger->Make(shm::RequestType::kUniqueId)), IsOk());
 }
 
 TEST(CoreTest, TheSnapshotCounts) {

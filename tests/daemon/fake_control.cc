@@ -43,6 +43,21 @@ absl::Status FakeControl::AbortComm(uint64_t comm_id, const std::string& reason)
   return absl::OkStatus();
 }
 
+absl::StatusOr<EndedJob> FakeControl::EndJob(const std::string& job_id) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  EndedJob ended;
+  for (const JobInfo& job : snapshot_.jobs) {
+    if (job.id != job_id) continue;
+    ended = {.sessions = job.sessions,
+             .communicators = job.communicators,
+             .buffer_bytes = job.buffer_bytes};
+  }
+  snapshot_.core.sessions -= ended.sessions;
+  std::erase_if(snapshot_.jobs, [&](const JobInfo& job) { return job.id == job_id; });
+  return ended;
+}
+
 absl::Status FakeControl::SetDraining(bool draining) {
   const std::lock_guard lock(mutex_);
   snapshot_.core.draining = draining;

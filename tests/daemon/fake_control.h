@@ -19,6 +19,8 @@ class FakeControl final : public Control {
   // As the snapshot says.
   Progress GetProgress() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
+  // Takes the job and its sessions out of the snapshot.
+  absl::StatusOr<EndedJob> EndJob(const std::string& job_id) override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override { Emit(std::move(event)); }
   std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,

@@ -98,6 +98,7 @@ inline CoreHooks GateHooks(std::shared_ptr<Gate> gate) {
     return policy::Apply(policy::Settings{}, wishes);
   };
   hooks.settings_version = [] { return uint64_t{1}; };
+  hooks.registered_job = [](const Peer&) { return std::string(); };
   hooks.forget = [](uint64_t) {};
   hooks.make_task = [gate](const OpDesc&, std::span<const runtime::RankBuffers>,
                            const policy::Settings& settings,

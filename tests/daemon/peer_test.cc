@@ -37,6 +37,23 @@ TEST(SlurmJobOfTest, BelievesNoGroupThatAUserCanMake) {
   }
 }
 
+TEST(StepJobOfTest, ReadsSlurmstepdsTitle) {
+  EXPECT_THAT(JobOfStepTitle("slurmstepd: [77.0]"), Optional(77u));
+  EXPECT_THAT(JobOfStepTitle("slurmstepd: [123.batch]"), Optional(123u));
+  EXPECT_THAT(JobOfStepTitle("slurmstepd: [9.extern]\n"), Optional(9u));
+  for (const char* title :
+       {"", "slurmstepd", "slurmstepd: [", "slurmstepd: [77]", "slurmstepd: [7x.0]",
+        "slurmstepd: [.0]", "slurmstepd: [-1.0]", "/usr/sbin/slurmstepd infinity",
+        "x slurmstepd: [77.0]", "slurmstepd: [99999999999999999999.0]"}) {
+    EXPECT_EQ(JobOfStepTitle(title), std::nullopt) << title;
+  }
+}
+
+TEST(StepJobOfTest, WhatDoesNotDescendFromOneHasNone) {
+  EXPECT_EQ(StepJobOf(::getpid()), std::nullopt);
+  EXPECT_EQ(StepJobOf(0), std::nullopt);
+}
+
 TEST(IdentifyPeerTest, TellsTheKernelsView) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);

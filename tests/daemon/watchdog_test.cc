@@ -61,7 +61,8 @@ class StalledDaemon {
     ControlServerOptions control;
     control.runtime_dir = env->runtime_dir();
     control.health_interval_ns = 10'000'000;
-    auto server = ControlServer::Create(std::move(control), &env->core(), &env->settings());
+    auto server =
+        ControlServer::Create(std::move(control), &env->core(), &env->settings(), &env->jobs());
     EXPECT_THAT(server, IsOk());
     control_server = *std::move(server);
   }

@@ -47,6 +47,7 @@ CoreHooks Hooks() {
     return policy::Apply(policy::Settings{}, wishes);
   };
   hooks.settings_version = [] { return uint64_t{1}; };
+  hooks.registered_job = [](const Peer&) { return std::string(); };
   hooks.forget = [](uint64_t) {};
   hooks.make_task = [](const OpDesc&, std::span<const runtime::RankBuffers>,
                        const policy::Settings&,

@@ -57,12 +57,14 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
 
 DaemonEnv::DaemonEnv(daemon::CoreOptions options, const daemon::CoreHooks* hooks,
                      daemon::Nodes* nodes)
-    : settings_(ValueOrDie(
-          daemon::SettingsStore::Create(folder_.path() + "/state", policy::Settings{}))) {
+    : settings_(
+          ValueOrDie(daemon::SettingsStore::Create(folder_.path() + "/state", policy::Settings{}))),
+      jobs_(ValueOrDie(daemon::JobTable::Create(folder_.path() + "/jobs"))) {
   options.runtime_dir = folder_.path();
   if (options.channels == 0) options.channels = 2;
   core_ = ValueOrDie(daemon::Core::Create(
-      std::move(options), hooks != nullptr ? *hooks : daemon::HooksOf(settings_.get()), nodes));
+      std::move(options), hooks != nullptr ? *hooks : daemon::HooksOf(settings_.get(), jobs_.get()),
+      nodes));
 }
 
 absl::StatusOr<std::unique_ptr<SpawnedDaemon>> SpawnedDaemon::Start(

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/core.h"
+#include "daemon/job_table.h"
 #include "daemon/settings_store.h"
 #include "tests/support/temp_folder.h"
 
@@ -24,6 +25,7 @@ class DaemonEnv {
 
   daemon::Core& core() { return *core_; }
   daemon::SettingsStore& settings() { return *settings_; }
+  daemon::JobTable& jobs() { return *jobs_; }
   const std::string& runtime_dir() const { return folder_.path(); }
   std::string socket_path() const { return daemon::SessionSocketPath(folder_.path()); }
   // Destroys the core (it stops at once).
@@ -32,6 +34,7 @@ class DaemonEnv {
  private:
   TempFolder folder_;
   std::unique_ptr<daemon::SettingsStore> settings_;
+  std::unique_ptr<daemon::JobTable> jobs_;
   std::unique_ptr<daemon::Core> core_;
 };
 

@@ -1,0 +1,76 @@
+// What the batch system's prolog and epilog ask.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/control_service.h"
+#include "daemon/control_service_convert.h"
+
+namespace spccl::daemon {
+namespace {
+
+Event JobEvent(const char* kind, const RegisteredJob& job, std::string message) {
+  Event event{};
+  event.kind = kind;
+  event.job_id = job.id();
+  event.uid = job.uid;
+  event.message = std::move(message);
+  return event;
+}
+
+// The table refuses it at a registration; here nothing would be found, which is fine.
+absl::Status CheckNumber(uint64_t number) {
+  if (number != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("a job's number is not 0");
+}
+
+}  // namespace
+
+grpc::Status ControlService::RegisterJob(grpc::ServerContext* context,
+                                         const v1::RegisterJobRequest* request,
+                                         v1::RegisterJobResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(MustAdminister(caller, "register a job"));
+    const RegisteredJob job{
+        .number = request->number(), .uid = request->uid(), .cgroup = request->cgroup()};
+    SPCCL_RETURN_IF_ERROR(jobs_->Register(job));
+    core_->RecordEvent(JobEvent("job-registered", job, absl::StrCat("by uid ", caller.uid)));
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    response->set_job_id(job.id());
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::EndJob(grpc::ServerContext* context, const v1::EndJobRequest* request,
+                                    v1::EndJobResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(MustAdminister(caller, "end a job"));
+    SPCCL_RETURN_IF_ERROR(CheckNumber(request->number()));
+    const RegisteredJob job{.number = request->number(), .uid = request->uid(), .cgroup = {}};
+    // First, so that a process of it that connects once more is no longer taken for the job's.
+    SPCCL_ASSIGN_OR_RETURN(const bool was_registered, jobs_->End(job.number, job.uid));
+    SPCCL_ASSIGN_OR_RETURN(const EndedJob ended, core_->EndJob(job.id()));
+    const Scope scope = JobScope{job.id()};
+    if (settings_->Get(scope) != policy::Overrides{}) {
+      SPCCL_RETURN_IF_ERROR(settings_->Reset(scope));
+    }
+    if (was_registered || ended.sessions > 0) {
+      core_->RecordEvent(JobEvent("job-ended", job,
+                                  absl::StrCat(ended.sessions, " sessions and ",
+                                               ended.communicators, " communicators were left")));
+    }
+    SPCCL_ASSIGN_OR_RETURN(const Snapshot now, core_->GetSnapshot());
+    response->set_boot_id(BootIdText(now.core.boot_id));
+    response->set_job_id(job.id());
+    response->set_was_registered(was_registered);
+    response->set_sessions(ended.sessions);
+    response->set_communicators(ended.communicators);
+    response->set_buffer_bytes(ended.buffer_bytes);
+    response->set_registered_left(static_cast<uint32_t>(jobs_->List().size()));
+    response->set_sessions_left(now.core.sessions);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace spccl::daemon
