@@ -41,6 +41,10 @@ munge
 nftables
 procps
 python3
+shellcheck
+slurm-client
+slurmctld
+slurmd
 systemd
 LIST
       ;;

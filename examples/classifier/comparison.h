@@ -26,6 +26,7 @@ struct Settings {
   // For private ones, a node each; see spccl::bench::DaemonWish.
   std::vector<std::string> daemon_arguments;
   std::string launcher;
+  std::string meeting;  // see launched.h; empty: the ranks are forked from here
 };
 
 // How spccl is told to sum: what SPCCL_ALGO and SPCCL_CODEC say; empty: nothing.

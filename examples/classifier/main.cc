@@ -8,6 +8,7 @@
 
 #include "bench/support/private_daemon.h"
 #include "bench/support/rank_team.h"
+#include "examples/classifier/launched.h"
 #include "examples/classifier/report.h"
 
 namespace classifier {
@@ -23,6 +24,11 @@ int Run(const Settings& settings) {
   const absl::StatusOr<Corpus> corpus = LoadCorpus(settings.corpus, settings.per_class);
   if (!corpus.ok()) return Fail(corpus.status());
   const Data data = Featurize(*corpus, settings.bucket_bits);
+  if (!settings.meeting.empty()) {
+    const absl::StatusOr<bool> same = TrainLaunched(data, settings);
+    if (!same.ok()) return Fail(same.status());
+    return *same ? 0 : 3;
+  }
   if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {
     return Fail(absl::InvalidArgumentError("more nodes than ranks"));
   }
@@ -94,6 +100,9 @@ int main(int argc, char** argv) {
                  "becomes the number of the node");
   app.add_option("--daemon-arg", settings.daemon_arguments,
                  "an argument for the private daemons, with {} likewise; may be repeated");
+  app.add_option("--meet", settings.meeting,
+                 "be one rank of those that srun has started; they meet in this file, which is not "
+                 "there yet and lies where all nodes see it");
   app.add_flag("--json", settings.json, "print one object");
   app.add_option("--runtime-dir", settings.runtime_dir,
                  "folder of the sockets of a running daemon (default: start a private one)");

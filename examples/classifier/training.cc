@@ -89,6 +89,16 @@ absl::Status Rank::Train(Model& model, std::span<const Example> examples, const 
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> Rank::Agrees(uint64_t number) {
+  uint64_t least = 0, most = 0;
+  absl::Status status =
+      Check(spcclAllReduce(&number, &least, 1, spcclUint64, spcclMin, comm_, nullptr), comm_);
+  if (!status.ok()) return status;
+  status = Check(spcclAllReduce(&number, &most, 1, spcclUint64, spcclMax, comm_, nullptr), comm_);
+  if (!status.ok()) return status;
+  return least == most;
+}
+
 size_t Rank::ComputeGradient(const Model& model, std::span<const Example> batch, float grid) {
   std::fill(gradient_.begin(), gradient_.end(), 0.0f);
   for (const Example& example : batch) model.AddGradient(example, gradient_);

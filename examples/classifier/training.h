@@ -3,6 +3,7 @@
 
 #include <spccl/spccl.h>
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Rank {
   // Trains `model` on the rank's share of `examples`; all ranks end with the same weights.
   absl::Status Train(Model& model, std::span<const Example> examples, const Schedule& schedule,
                      std::vector<StepTime>* times);
+  // Whether all ranks have this number. Collective.
+  absl::StatusOr<bool> Agrees(uint64_t number);
 
  private:
   Rank(int rank, int ranks) : rank_(rank), ranks_(ranks) {}

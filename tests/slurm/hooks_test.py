@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The prolog and the epilog of deploy/slurm by themselves, run as slurmd would, against the real
+daemon. Usage: hooks_test.py BUILD_DIR
+
+Exits with 77 (skipped) unless run by root.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from lab import USER, Hooks, wait_for
+
+BUILD = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
+JOBS = range(101, 109)
+
+
+class HooksTest(unittest.TestCase):
+    def setUp(self):
+        self.hooks = Hooks(BUILD)
+        self.addCleanup(self.hooks.close)
+
+    def prolog(self, job, node="n1", uid=USER):
+        return self.hooks.run("prolog", node, job, uid)
+
+    def epilog(self, job, node="n1", uid=USER):
+        return self.hooks.run("epilog", node, job, uid)
+
+    def must(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def start_daemon(self):
+        """One that the prolog has not started."""
+        run = self.hooks.runtime_dir("n1")
+        run.mkdir(parents=True)
+        process = subprocess.Popen([self.hooks.bin / "spccld", "--runtime-dir", run, "--state-dir",
+                                    run.parent / "state", "--channels", "1"],
+                                   stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_for(lambda: self.hooks.pid("n1"), "a daemon")
+        return process
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is missing")
+    def test_shellcheck_finds_nothing(self):
+        source = pathlib.Path(__file__).resolve().parents[2]
+        scripts = sorted((source / "deploy/slurm").glob("*.d/*"))
+        self.assertEqual(len(scripts), 3)
+        done = subprocess.run(["shellcheck", "-x", *scripts, source / "deploy/slurm/common.sh.in"],
+                              cwd=source, text=True, stdout=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_many_jobs_at_once_share_one_daemon_that_goes_with_the_last(self):
+        with concurrent.futures.ThreadPoolExecutor(len(JOBS)) as pool:
+            for done in pool.map(self.prolog, JOBS):
+                self.must(done)
+            self.assertEqual(len(self.hooks.daemons()), 1)
+            jobs = self.hooks.ctl("n1", "jobs")["jobs"]
+            self.assertEqual(sorted(job["id"] for job in jobs), [f"u{USER}.j{n}" for n in JOBS])
+            for done in pool.map(self.epilog, JOBS[1:]):
+                self.must(done)
+            self.assertEqual(len(self.hooks.daemons()), 1)  # one job is left
+        self.assertIn("stopped spccld", self.must(self.epilog(JOBS[0])))
+        self.assertEqual(self.hooks.daemons(), [])
+
+    def test_twice_is_as_once(self):
+        for _ in range(2):
+            self.must(self.prolog(7))
+        self.assertEqual(len(self.hooks.ctl("n1", "jobs")["jobs"]), 1)
+        for _ in range(2):
+            self.must(self.epilog(7))
+        self.assertEqual(self.hooks.daemons(), [])
+        self.must(self.epilog(8))  # one that never began
+
+    def test_tasks_are_told_where_the_daemon_is(self):
+        self.must(self.prolog(7))
+        said = self.must(self.hooks.run("taskprolog", "n1", 7))
+        self.assertEqual(said, f"export SPCCL_RUNTIME_DIR={self.hooks.runtime_dir('n1')}\n")
+        self.assertEqual(self.must(self.hooks.run("taskprolog", "n1", 8)), "")  # another job
+
+    def test_a_daemon_of_others_is_used_and_never_stopped(self):
+        process = self.start_daemon()
+        self.must(self.prolog(7))
+        self.must(self.epilog(7))
+        self.assertIsNone(process.poll())
+        self.assertEqual(self.hooks.pid("n1"), process.pid)
+
+    def test_a_daemon_that_serves_others_stays(self):
+        self.must(self.prolog(7))
+        # A session of somebody else, with no job.
+        client = subprocess.Popen(
+            [self.hooks.bin / "classifier", "--runtime-dir", self.hooks.runtime_dir("n1"),
+             "--ranks", "1", "--bucket-bits", "12", "--per-class", "40", "--epochs", "1000"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.terminate)
+        wait_for(lambda: self.hooks.ctl("n1", "status")["status"]["sessions"], "a session")
+        self.must(self.epilog(7))
+        self.assertEqual(len(self.hooks.daemons()), 1)
+
+    def test_one_that_others_have_started_anew_is_not_ours(self):
+        self.must(self.prolog(7))
+        os.kill(self.hooks.pid("n1"), signal.SIGKILL)
+        wait_for(lambda: not self.hooks.daemons(), "no daemon")
+        shutil.rmtree(self.hooks.runtime_dir("n1"))
+        process = self.start_daemon()
+        self.must(self.epilog(7))
+        self.assertEqual(self.hooks.pid("n1"), process.pid)
+
+    def test_a_soft_failure_lets_the_job_run_and_says_so(self):
+        for changes, reason in (
+                ({"spccld": "/nonexistent/spccld"}, "/nonexistent/spccld is not installed"),
+                ({"config": "/nonexistent/x.toml"}, "spccld is not ready"),
+                ({"start": "never"}, "no daemon runs at"),
+                ({"colour": "red"}, "unknown key colour"),
+                ({"start_timeout": "soon"}, "start_timeout takes seconds")):
+            self.hooks.configure("n1", **{"start_timeout": 3, **changes})
+            said = self.must(self.prolog(7))
+            self.assertIn("the job runs without spccl", said)
+            self.assertIn(reason, said)
+        self.hooks.configure("n1", start="never")
+        self.must(self.prolog(7))
+        self.assertIn("print spccl: not available on n1: no daemon runs at",
+                      self.must(self.hooks.run("taskprolog", "n1", 7)))
+        self.must(self.epilog(7))
+
+    def test_where_spccl_is_required_a_soft_failure_is_hard(self):
+        self.hooks.configure("n1", start="never", required="yes")
+        done = self.prolog(7)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("fault, draining n1: no daemon runs at", done.stdout)
+
+    def test_a_folder_that_others_may_write_is_a_fault(self):
+        self.hooks.runtime_dir("n1").mkdir(parents=True)
+        self.hooks.runtime_dir("n1").chmod(0o777)
+        done = self.prolog(7)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("may be written by others (mode 777)", done.stdout)
+
+    def test_a_daemon_that_hangs_is_a_fault_for_both(self):
+        self.must(self.prolog(7))
+        os.kill(self.hooks.pid("n1"), signal.SIGSTOP)
+        for script in (self.prolog, self.epilog):
+            done = script(7)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("spccld does not answer", done.stdout)
+
+    def test_the_daemon_runs_as_the_user_that_is_configured(self):
+        self.hooks.configure("n1", user="nobody")
+        self.must(self.prolog(7))
+        pid = self.hooks.pid("n1")
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        self.assertIn(f"Uid:\t{USER}\t{USER}", status)
+        self.assertIn("CapEff:\t0000000000080000", status)  # CAP_SYS_PTRACE alone
+        self.must(self.epilog(7))
+        self.assertEqual(self.hooks.daemons(), [])
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("skipped: needs root, as slurmd does")
+        sys.exit(77)
+    unittest.main()
