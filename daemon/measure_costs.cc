@@ -4,9 +4,10 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <memory>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -20,7 +21,7 @@ constexpr uint64_t kElements = uint64_t{64} << 10;  // a slice of 256 KiB
 constexpr double kBytes = kElements * sizeof(float);
 constexpr int kRepeats = 5;
 
-// Bytes a second of the fastest run. The first run, which takes the page faults, does not count.
+// Bytes per second of the fastest run. The first run, which takes the page faults, does not count.
 template <typename Run>
 double RateOf(const Run& run) {
   run();
@@ -33,15 +34,34 @@ double RateOf(const Run& run) {
   return kBytes / (static_cast<double>(std::max<int64_t>(1, least_ns)) * 1e-9);
 }
 
-struct CodecRates {
+// Where rates are measured: densities that sparse frames have. Between them, and on to 0 and 1,
+// time is taken to be linear.
+constexpr double kLow = 0.01, kHigh = 0.25;
+
+std::vector<float> Elements(double density) {
+  std::minstd_rand random(1);
+  std::vector<float> elements(kElements);
+  const double below = density * std::minstd_rand::max();
+  for (float& element : elements) element = random() < below ? 1.0F : 0.0F;
+  return elements;
+}
+
+// Rates at densities of 0 and 1, by those at kLow and kHigh. What noise makes of them stays
+// positive: nothing is five times as fast at 0 as at kLow, nothing faster at 1 than at kHigh.
+void Extend(double at_low, double at_high, double* rate_0, double* rate_1) {
+  const double slope = (1 / at_high - 1 / at_low) / (kHigh - kLow);
+  *rate_0 = 1 / std::max(1 / at_low - kLow * slope, 0.2 / at_low);
+  *rate_1 = 1 / std::max(1 / at_high + (1 - kHigh) * slope, 1 / at_high);
+}
+
+struct Rates {
   double encode, decode, combine;
 };
 
-CodecRates MeasureCodec(const std::vector<float>& input, std::vector<float>* output) {
-  std::vector<std::byte> frame(MaxFrameBytes(Format::kPici, DType::kFloat32, kElements) +
-                               kEncodeSlack);
-  const double encode = RateOf(
-      [&] { Encode(Format::kPici, DType::kFloat32, input.data(), kElements, frame.data()); });
+Rates MeasureCodec(Format format, const std::vector<float>& input, std::vector<float>* output) {
+  std::vector<std::byte> frame(MaxFrameBytes(format, DType::kFloat32, kElements) + kEncodeSlack);
+  const double encode =
+      RateOf([&] { Encode(format, DType::kFloat32, input.data(), kElements, frame.data()); });
   return {.encode = encode,
           .decode = RateOf([&] { Decode(frame.data(), output->data(), Stores::kCached); }),
           .combine = RateOf([&] { ReduceInto(frame.data(), output->data(), DType::kFloat32); })};
@@ -51,14 +71,17 @@ CodecRates MeasureCodec(const std::vector<float>& input, std::vector<float>* out
 
 policy::Costs MeasureCosts() {
   policy::Costs costs;
-  std::vector<float> zeros(kElements), ones(kElements, 1.0f), output(kElements);
-  const CodecRates at_0 = MeasureCodec(zeros, &output), at_1 = MeasureCodec(ones, &output);
-  costs.encode_rate_0 = at_0.encode;
-  costs.encode_rate_1 = at_1.encode;
-  costs.decode_rate_0 = at_0.decode;
-  costs.decode_rate_1 = at_1.decode;
-  costs.combine_rate_0 = at_0.combine;
-  costs.combine_rate_1 = at_1.combine;
+  const std::vector<float> low = Elements(kLow), high = Elements(kHigh);
+  std::vector<float> ones(kElements, 1.0F), output(kElements);
+  const std::pair<Format, policy::CodecRates*> codecs[] = {
+      {Format::kPici, &costs.pici}, {Format::kCoo, &costs.coo}, {Format::kGap, &costs.gap}};
+  for (const auto& [format, rates] : codecs) {
+    const Rates at_low = MeasureCodec(format, low, &output);
+    const Rates at_high = MeasureCodec(format, high, &output);
+    Extend(at_low.encode, at_high.encode, &rates->encode_0, &rates->encode_1);
+    Extend(at_low.decode, at_high.decode, &rates->decode_0, &rates->decode_1);
+    Extend(at_low.combine, at_high.combine, &rates->combine_0, &rates->combine_1);
+  }
   costs.memory_rate = RateOf([&] { std::memcpy(output.data(), ones.data(), kElements * 4); });
   costs.reduce_rate = RateOf(
       [&] { Accumulate(DType::kFloat32, RedOp::kSum, ones.data(), output.data(), kElements); });

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/status.h"
+#include "collective/policy/fastest_format.h"
 #include "collective/policy/slice.h"
 #include "collective/policy/wire_format.h"
 #include "kernels/redop.h"
@@ -61,7 +62,7 @@ class Load {
   void Encode(const Piece& piece) {
     const Wire wire = On(piece);
     const double bytes = piece.elements * piece.chunks * wire.width;
-    core_ += wire.sparse ? Between(bytes, wire.density, costs_.encode_rate_0, costs_.encode_rate_1)
+    core_ += wire.sparse ? Between(bytes, wire.density, wire.rates->encode_0, wire.rates->encode_1)
                          : bytes / costs_.memory_rate;
   }
   void Out(const Piece& piece) {
@@ -78,14 +79,14 @@ class Load {
     const Wire wire = On(piece);
     const double bytes = piece.elements * piece.chunks * wire.width;
     core_ += wire.sparse
-                 ? Between(bytes, wire.density, costs_.combine_rate_0, costs_.combine_rate_1)
+                 ? Between(bytes, wire.density, wire.rates->combine_0, wire.rates->combine_1)
                  : bytes / costs_.reduce_rate;
   }
   void Store(const Piece& piece) {
     In(piece);
     const Wire wire = On(piece);
     const double bytes = piece.elements * piece.chunks * wire.width;
-    core_ += wire.sparse ? Between(bytes, wire.density, costs_.decode_rate_0, costs_.decode_rate_1)
+    core_ += wire.sparse ? Between(bytes, wire.density, wire.rates->decode_0, wire.rates->decode_1)
                          : bytes / costs_.memory_rate;
   }
   void Copy(double elements) { core_ += elements * width_ / costs_.memory_rate; }
@@ -121,13 +122,15 @@ class Load {
     double density;
     bool sparse;
     double bytes;  // of an element
+    const CodecRates* rates;
   };
 
   Wire On(const Piece& piece) const {
     const double width = piece.final || piece.ranks <= 1 ? width_ : partial_width_;
     const double density = DensityOfSum(input_density_, std::max(1U, piece.ranks));
-    const Format format = SmallestFormat(codec_, width, density);
-    return {width, density, format != Format::kDense, BytesPerElement(format, width, density)};
+    const Format format = WireFormat(codec_, costs_, width, density);
+    return {width, density, format != Format::kDense, BytesPerElement(format, width, density),
+            &costs_.Of(format)};
   }
   double WireBytes(const Piece& piece) const {
     return piece.chunks * (piece.elements * On(piece).bytes + lanes_ * kFrameHeaderBytes);

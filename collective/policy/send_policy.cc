@@ -1,7 +1,6 @@
 #include "collective/policy/send_policy.h"
 
-#include <algorithm>
-
+#include "collective/policy/fastest_format.h"
 #include "collective/policy/wire_format.h"
 #include "kernels/layout.h"
 #include "kernels/redop.h"
@@ -16,8 +15,13 @@ double Merged(double d, double e) {
 
 }  // namespace
 
-SendPolicy::SendPolicy(const Settings& settings, const OpDesc& op)
-    : codec_(settings.codec), pici_(settings.pici), coo_(settings.coo), reduces_(Reduces(op.kind)) {
+SendPolicy::SendPolicy(const Settings& settings, const OpDesc& op, const Costs* costs)
+    : costs_(costs),
+      width_(static_cast<double>(SizeOf(op.dtype))),
+      codec_(settings.codec),
+      pici_(settings.pici),
+      coo_(settings.coo),
+      reduces_(Reduces(op.kind)) {
   if (codec_ == Codec::kDense || !reduces_ || SparsityPays(op.dtype, op.redop)) return;
   codec_ = Codec::kDense;
   dense_reason_ = Reason::kOperationDense;
@@ -32,7 +36,7 @@ Decision SendPolicy::Next(Phase phase, Link link, uint64_t elements) const {
             .link = link,
             .count_first = codec_ == Codec::kAuto};
   }
-  const Format format = SparseFormat(codec_, DensityOfNext(phase));
+  const Format format = FormatAt(DensityOfNext(phase), width_, link);
   const Thresholds& thresholds = format == Format::kCoo ? coo_ : pici_;
   Decision decision{.link = link, .sparsity = 1 - *density_};
   if (phase == Phase::kAllGather) {
@@ -54,13 +58,17 @@ double SendPolicy::DensityOfNext(Phase phase) const {
   return grows ? Merged(*density_, *first_density_) : *density_;
 }
 
+Format SendPolicy::FormatAt(double density, double width, Link link) const {
+  const bool by_costs = codec_ == Codec::kAuto && link == Link::kInter && costs_ != nullptr;
+  return by_costs ? FastestFormat(*costs_, width, density).format : SparseFormat(codec_, density);
+}
+
 Decision SendPolicy::Choose(Decision first, DType type, uint64_t nnz, uint64_t elements) {
   Compressed(nnz, elements);
-  const uint64_t coo = LayoutOf(Format::kCoo, type, elements, nnz).total;
-  const uint64_t pici = LayoutOf(Format::kPici, type, elements, nnz).total;
-  first.format = coo < pici ? Format::kCoo : Format::kPici;
+  first.format = FormatAt(*density_, static_cast<double>(SizeOf(type)), first.link);
   first.count_first = false;
-  if (std::min(coo, pici) >= LayoutOf(Format::kDense, type, elements, nnz).total) {
+  const uint64_t dense = LayoutOf(Format::kDense, type, elements, nnz).total;
+  if (LayoutOf(first.format, type, elements, nnz).total >= dense) {
     first.format = Format::kDense;
     first.reason = Reason::kNoGain;
   }

@@ -12,6 +12,7 @@
 #include "collective/phase.h"
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
+#include "collective/policy/tuning.h"
 #include "kernels/dtype.h"
 
 namespace spccl::policy {
@@ -33,19 +34,22 @@ namespace spccl::policy {
 // thresholds. The all-gather of an all-reduce decides anew, by the ag threshold; Counted() tells
 // the result's own density, where the runtime counted it.
 //
-// Codec auto takes the smaller of pici and coo, whose frames are equally large at a density of
-// about 0.0315, whatever the type (policy/wire_format.h). Where the density is not known, that is
-// before step 0 and in whatever moves data unchanged, the slice is counted first, and goes dense
-// without having been encoded if neither is smaller (kNoGain). A count costs little: it reads a
-// slice that encoding will then find in the cache. From then on the format goes by the density that
-// the next partial sum is expected to have: that of the send before, merged with d_0 once more
-// in the reduce-scatter phase. The thresholds are those of the format.
+// Codec auto takes, between nodes, the format that gets there first by the costs that were measured
+// (policy/fastest_format.h); within a node the smaller of pici and coo, whose frames are equally
+// large at a density of about 0.0315, whatever the type (policy/wire_format.h). Where the density
+// is not known, that is before step 0 and in whatever moves data unchanged, the slice is counted
+// first, and goes dense without having been encoded if the format is no smaller (kNoGain). A count
+// costs little: it reads a slice that encoding will then find in the cache. From then on the format
+// goes by the density that the next partial sum is expected to have: that of the send before,
+// merged with d_0 once more in the reduce-scatter phase. The thresholds are those of the format;
+// gap has pici's.
 //
 // Small, copyable, not thread-safe.
 class SendPolicy {
  public:
   SendPolicy() = default;  // everything dense
-  SendPolicy(const Settings& settings, const OpDesc& op);
+  // `costs`: of the links between nodes; must outlive the policy. Null: not known.
+  SendPolicy(const Settings& settings, const OpDesc& op, const Costs* costs = nullptr);
 
   Decision Next(Phase phase, Link link, uint64_t elements) const;
 
@@ -64,7 +68,10 @@ class SendPolicy {
 
  private:
   double DensityOfNext(Phase phase) const;
+  Format FormatAt(double density, double width, Link link) const;
 
+  const Costs* costs_ = nullptr;
+  double width_ = 4;  // of an element
   Codec codec_ = Codec::kDense;
   Reason dense_reason_ = Reason::kCodecDense;
   Thresholds pici_ = kPiciThresholds, coo_ = kCooThresholds;

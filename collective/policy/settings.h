@@ -64,8 +64,8 @@ constexpr bool HasPlan(Algorithm algorithm, OpKind op) {
   return false;
 }
 
-// The format of sparse sends; kDense never compresses. kAuto is the smaller of pici and coo, send
-// by send.
+// The format of sparse sends; kDense never compresses. kAuto: send by send, between nodes what gets
+// there first (policy/fastest_format.h), within a node the smaller of pici and coo.
 enum class Codec : uint8_t {
   kAuto = 0,
   kDense = 1,

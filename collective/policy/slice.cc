@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collective/policy/fastest_format.h"
 #include "collective/policy/wire_format.h"
 #include "kernels/redop.h"
 
@@ -40,7 +41,7 @@ uint64_t SliceBytes(const Tuning& tuning, const OpDesc& op, uint32_t ranks,
   const auto width = static_cast<double>(SizeOf(type));
   const double density =
       DensityOfSum(tuning.densities[static_cast<size_t>(op.kind)], Reduces(op.kind) ? ranks : 1);
-  const Format format = SmallestFormat(CodecFor(tuning, op), width, density);
+  const Format format = WireFormat(CodecFor(tuning, op), tuning.costs, width, density);
   const double share = BytesPerElement(format, width, density) / width;
   uint64_t bytes = kSmallest;
   while (bytes < kLargest && 2 * static_cast<double>(bytes) * share <= kFrameBytes) bytes *= 2;

@@ -6,32 +6,45 @@
 namespace spccl::policy {
 namespace {
 
-constexpr double Costs::*kFields[kCostCount] = {
-    &Costs::alpha,         &Costs::link_rate,     &Costs::frame,          &Costs::cores,
-    &Costs::memory_rate,   &Costs::reduce_rate,   &Costs::encode_rate_0,  &Costs::encode_rate_1,
-    &Costs::decode_rate_0, &Costs::decode_rate_1, &Costs::combine_rate_0, &Costs::combine_rate_1};
+// In the order of kCostNames.
+std::array<double*, kCostCount> FieldsOf(Costs& c) {
+  std::array<double*, kCostCount> fields = {&c.alpha, &c.link_rate,   &c.frame,
+                                            &c.cores, &c.memory_rate, &c.reduce_rate};
+  size_t i = 6;
+  for (CodecRates* const r : {&c.pici, &c.coo, &c.gap}) {
+    for (double* const rate :
+         {&r->encode_0, &r->encode_1, &r->decode_0, &r->decode_1, &r->combine_0, &r->combine_1}) {
+      fields[i++] = rate;
+    }
+  }
+  return fields;
+}
 
 }  // namespace
 
 std::array<double, kCostCount> ToArray(const Costs& costs) {
+  Costs copy = costs;
   std::array<double, kCostCount> values;
-  for (size_t i = 0; i < kCostCount; ++i) values[i] = costs.*kFields[i];
+  const auto fields = FieldsOf(copy);
+  for (size_t i = 0; i < kCostCount; ++i) values[i] = *fields[i];
   return values;
 }
 
 std::optional<Costs> CostsFrom(std::span<const double> values) {
   if (values.size() != kCostCount) return std::nullopt;
   Costs costs;
+  const auto fields = FieldsOf(costs);
   for (size_t i = 0; i < kCostCount; ++i) {
     if (!std::isfinite(values[i]) || values[i] <= 0) return std::nullopt;
-    costs.*kFields[i] = values[i];
+    *fields[i] = values[i];
   }
   return costs;
 }
 
 Costs SlowerOf(const Costs& a, const Costs& b) {
-  Costs slower;
-  for (const auto field : kFields) slower.*field = std::min(a.*field, b.*field);
+  Costs slower = a, other = b;
+  const auto mine = FieldsOf(slower), others = FieldsOf(other);
+  for (size_t i = 0; i < kCostCount; ++i) *mine[i] = std::min(*mine[i], *others[i]);
   slower.alpha = std::max(a.alpha, b.alpha);
   slower.frame = std::max(a.frame, b.frame);
   return slower;

@@ -10,36 +10,49 @@
 
 #include "collective/op.h"
 #include "collective/policy/settings.h"
+#include "kernels/format.h"
 
 namespace spccl::policy {
 
-// The constants of the cost model: what a daemon measures when it starts. Of several nodes' the
-// slowest count. Seconds and bytes per second; rates are one thread's, of dense float32 elements,
-// whatever the frame's size. Between a density of 0 and one of 1, time is interpolated linearly.
+// What one format costs one thread: bytes per second of dense float32 elements, whatever the
+// frame's size. Time is linear in the density between one of 0 (rate _0) and one of 1 (rate _1).
+struct CodecRates {
+  double encode_0, encode_1;    // dense -> frame
+  double decode_0, decode_1;    // frame -> dense
+  double combine_0, combine_1;  // frame added to an input
+  bool operator==(const CodecRates&) const = default;
+};
+
+// The constants of the cost model: what a daemon measures when it starts, and of its links when
+// nodes meet. Of several nodes' the slowest count. Seconds and bytes per second; rates are one
+// thread's.
 //
 // The defaults are those of a 10 Gbit/s Ethernet between machines of two cores.
 struct Costs {
-  double alpha = 30e-6;         // from a send of few bytes to the receiver's next step
-  double link_rate = 1.15e9;    // into and out of a node, each; between nodes
-  double frame = 6e-6;          // a core's work on a frame, beside its elements
-  double cores = 2;             // that work on an operation
-  double memory_rate = 8e9;     // copying
-  double reduce_rate = 5e9;     // combining a dense frame with an input
-  double encode_rate_0 = 9e9;   // encoding where all elements are zero
-  double encode_rate_1 = 3e9;   // ... where none is
-  double decode_rate_0 = 12e9;  // decoding a sparse frame
-  double decode_rate_1 = 3e9;
-  double combine_rate_0 = 8e9;  // combining a sparse frame with an input
-  double combine_rate_1 = 2e9;
+  double alpha = 30e-6;       // from a send of few bytes to the receiver's next step
+  double link_rate = 1.15e9;  // into and out of a node, each; between nodes
+  double frame = 6e-6;        // a core's work on a frame, beside its elements
+  double cores = 2;           // that work on an operation
+  double memory_rate = 8e9;   // copying
+  double reduce_rate = 5e9;   // combining a dense frame with an input
+  CodecRates pici = {15e9, 8e9, 20e9, 9e9, 20e9, 4e9};
+  CodecRates coo = {15e9, 1.5e9, 20e9, 2e9, 30e9, 1.5e9};
+  CodecRates gap = {12e9, 0.8e9, 18e9, 1.5e9, 22e9, 1e9};
+  // Of a sparse format; pici-column's are taken to be pici's.
+  const CodecRates& Of(Format format) const {
+    return format == Format::kCoo ? coo : format == Format::kGap ? gap : pici;
+  }
   bool operator==(const Costs&) const = default;
 };
-inline constexpr size_t kCostCount = 12;
+inline constexpr size_t kCostCount = 24;
 
 // The name of each constant, in the order of the arrays.
 inline constexpr std::array<std::string_view, kCostCount> kCostNames = {
-    "alpha",         "link_rate",     "frame",          "cores",
-    "memory_rate",   "reduce_rate",   "encode_rate_0",  "encode_rate_1",
-    "decode_rate_0", "decode_rate_1", "combine_rate_0", "combine_rate_1"};
+    "alpha",          "link_rate",      "frame",         "cores",         "memory_rate",
+    "reduce_rate",    "pici_encode_0",  "pici_encode_1", "pici_decode_0", "pici_decode_1",
+    "pici_combine_0", "pici_combine_1", "coo_encode_0",  "coo_encode_1",  "coo_decode_0",
+    "coo_decode_1",   "coo_combine_0",  "coo_combine_1", "gap_encode_0",  "gap_encode_1",
+    "gap_decode_0",   "gap_decode_1",   "gap_combine_0", "gap_combine_1"};
 
 std::array<double, kCostCount> ToArray(const Costs& costs);
 // Nothing unless there are kCostCount finite numbers above zero.

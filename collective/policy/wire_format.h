@@ -34,7 +34,8 @@ constexpr double BytesPerElement(Format format, double width, double density) {
 // less than a bit an element. The same for every type: about 0.0315.
 inline constexpr double kCooBelow = BytesPerElement(Format::kPici, 0, 0) / 4;
 
-// The sparse format that `codec` uses at a density; kDense if it uses none.
+// The sparse format that `codec` uses at a density where no link's costs are known; kDense if it
+// uses none.
 constexpr Format SparseFormat(Codec codec, double density) {
   switch (codec) {
     case Codec::kDense:
@@ -51,13 +52,6 @@ constexpr Format SparseFormat(Codec codec, double density) {
       return Format::kGap;
   }
   return Format::kDense;
-}
-
-// The smallest of dense and what `codec` uses.
-constexpr Format SmallestFormat(Codec codec, double width, double density) {
-  const Format sparse = SparseFormat(codec, density);
-  const bool pays = BytesPerElement(sparse, width, density) < width;
-  return pays ? sparse : Format::kDense;
 }
 
 }  // namespace spccl::policy

@@ -103,6 +103,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   for (size_t i = 0; i < local.size(); ++i) options.ranks[local_ranks_[i]] = local[i];
   options.node_of_rank = node_of_rank_;
   options.settings = settings;
+  options.costs = tuning.costs;
   const uint64_t chunk = Layout(op, options.plan->plan.chunks, 1).largest_chunk();
   options.slice_bytes = policy::SliceBytes(tuning, op, ranks(), chunk);
   options.pool = &transport::FramePool::Shared();

@@ -44,11 +44,11 @@ TEST(NodeCostsTest, LinksThatAreNotKnownCountOnlyIfNoneIs) {
 
 TEST(NodeCostsTest, OtherConstantsAreTheSlowestOneByOne) {
   NodeCosts a = Of(1, 1), b = Of(1, 2);
-  a.costs.encode_rate_0 = 1e9;
+  a.costs.pici.encode_0 = 1e9;
   b.costs.reduce_rate = 2e9;
   b.costs.frame = 1;
   const policy::Costs costs = CommonCosts(std::vector{a, b}, policy::Costs());
-  EXPECT_EQ(costs.encode_rate_0, 1e9);
+  EXPECT_EQ(costs.pici.encode_0, 1e9);
   EXPECT_EQ(costs.reduce_rate, 2e9);
   EXPECT_EQ(costs.frame, 1);
 }

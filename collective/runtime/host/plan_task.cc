@@ -76,7 +76,8 @@ uint64_t SliceElements(const OpDesc& op, size_t slice_bytes) {
 PlanTask::PlanTask(Options options, DoneFn done)
     : mine_(AllOr(options.mine, options.plan->plan.participants())),
       place_(Places(mine_, options.plan->plan.participants())),
-      first_policy_(options.settings, options.op),
+      costs_(options.costs),
+      first_policy_(options.settings, options.op, costs_ ? &*costs_ : nullptr),
       transport_(std::move(options.transport)),
       context_{.op = options.op,
                .plan = options.plan,

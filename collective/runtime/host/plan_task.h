@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ class PlanTask final : public Task, private transport::Sink {
     std::vector<RankBuffers> ranks;      // by rank; what is not a member of `mine` is not looked at
     std::vector<uint32_t> node_of_rank;  // empty: one node
     policy::Settings settings;
+    std::optional<policy::Costs> costs;  // between nodes: which format codec auto takes
     size_t slice_bytes = 0;
     uint32_t open_lanes = 0;  // 0: enough for the machine's threads, and for the way between nodes
     std::unique_ptr<transport::Transport> transport;
@@ -115,6 +117,7 @@ class PlanTask final : public Task, private transport::Sink {
 
   const std::vector<uint32_t> mine_;   // participants, ascending
   const std::vector<uint32_t> place_;  // by participant: in mine_; kNobody: elsewhere
+  const std::optional<policy::Costs> costs_;
   const policy::SendPolicy first_policy_;
   const std::unique_ptr<transport::Transport> transport_;
   const StepContext context_;

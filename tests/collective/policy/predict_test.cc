@@ -6,6 +6,7 @@
 
 #include "collective/plan/make_plan.h"
 #include "collective/policy/choose_plan.h"
+#include "collective/policy/fastest_format.h"
 #include "collective/policy/wire_format.h"
 #include "gtest/gtest.h"
 #include "kernels/redop.h"
@@ -32,7 +33,7 @@ double BusiestNode(const plan::Plan& plan, const std::vector<uint32_t>& node_of_
       const double width = static_cast<double>(SizeOf(type));
       const double density =
           1 - std::pow(1 - tuning.densities[static_cast<size_t>(op.kind)], ranks);
-      const Format format = SmallestFormat(tuning.codec, width, density);
+      const Format format = WireFormat(tuning.codec, tuning.costs, width, density);
       const double bytes = elements_of_chunk * BytesPerElement(format, width, density);
       out[node(self)] += bytes;
       in[node(step.to)] += bytes;

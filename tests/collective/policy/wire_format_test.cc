@@ -38,17 +38,5 @@ TEST(WireFormatTest, CooIsSmallerBelowItsDensityForEveryType) {
   EXPECT_NEAR(kCooBelow, 0.0315, 1e-4);
 }
 
-TEST(WireFormatTest, TheSmallest) {
-  EXPECT_EQ(SmallestFormat(Codec::kAuto, 4, 0.01), Format::kCoo);
-  EXPECT_EQ(SmallestFormat(Codec::kAuto, 4, 0.1), Format::kPici);
-  EXPECT_EQ(SmallestFormat(Codec::kAuto, 4, 0.97), Format::kDense);
-  EXPECT_EQ(SmallestFormat(Codec::kAuto, 1, 0.9), Format::kDense);
-  EXPECT_EQ(SmallestFormat(Codec::kCoo, 4, 0.4), Format::kCoo);
-  EXPECT_EQ(SmallestFormat(Codec::kCoo, 4, 0.5), Format::kDense);
-  EXPECT_EQ(SmallestFormat(Codec::kPici, 4, 0.01), Format::kPici);
-  EXPECT_EQ(SmallestFormat(Codec::kPiciColumn, 4, 0.01), Format::kPiciColumn);
-  EXPECT_EQ(SmallestFormat(Codec::kDense, 4, 0), Format::kDense);
-}
-
 }  // namespace
 }  // namespace spccl::policy
