@@ -1,5 +1,6 @@
 // jobs, comms, buffers.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "ctl/client.h"
@@ -96,11 +97,48 @@ void PrintNodes(const v1::ListCommsResponse& response, Context* context) {
   table.Print(&context->out());
 }
 
+std::string Number(bool known, double value) {
+  return known ? absl::StrFormat("%.4g", value) : "-";
+}
+
+std::string Seconds(uint64_t nanos) {
+  return HumanSeconds(static_cast<double>(nanos) / 1e9);
+}
+
+void PrintSends(const v1::ListCommsResponse& response, Context* context) {
+  Table steps({"#COMM", "OPERATION", "ALGO", "#SEND", "PHASE", "LINK", "DECIDED", "#SPARSITY",
+               "#THRESHOLD", "#SENT/DENSE"});
+  Table times({"#COMM", "#ENCODING", "#SENDING", "#REDUCING", "#AWAITED FRAMES", "#AWAITED ROOM"});
+  for (const v1::Comm& comm : response.comms()) {
+    const std::string id = absl::StrCat(comm.id());
+    for (const v1::SendStep& step : comm.last_sends().steps()) {
+      std::string decided;
+      for (const v1::NamedCount& count : step.decisions()) {
+        absl::StrAppend(&decided, decided.empty() ? "" : " ", count.key(), ":", count.value());
+      }
+      steps.Add({id, comm.last_sends().operation(), comm.last_sends().algorithm(),
+                 absl::StrCat(step.step()), step.phase(), step.link(), decided,
+                 Number(step.has_sparsity(), step.sparsity()),
+                 Number(step.has_threshold(), step.threshold()),
+                 Percent(static_cast<double>(step.wire_bytes()),
+                         static_cast<double>(step.dense_bytes()))});
+    }
+    const v1::Counters& sums = comm.counters();
+    times.Add({id, Seconds(sums.encode_ns()), Seconds(sums.send_ns()), Seconds(sums.reduce_ns()),
+               Seconds(sums.receive_wait_ns()), Seconds(sums.room_wait_ns())});
+  }
+  context->out() << "\n";
+  steps.Print(&context->out());
+  context->out() << "\n";
+  times.Print(&context->out());
+}
+
 void AddComms(Tree* tree) {
   struct Options {
     std::string job;
     bool ranks = false;
     bool nodes = false;
+    bool sends = false;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* comms =
@@ -112,11 +150,14 @@ void AddComms(Tree* tree) {
                               [&](const v1::ListCommsResponse& response) {
                                 PrintComms(response, options->ranks, &context);
                                 if (options->nodes) PrintNodes(response, &context);
+                                if (options->sends) PrintSends(response, &context);
                               });
                 });
   comms->add_option("--job", options->job, "Of this job only.")->type_name("JOB");
   comms->add_flag("--ranks", options->ranks, "Each rank's process and phase, too.");
   comms->add_flag("--nodes", options->nodes, "The nodes, how frames reach them and how fast, too.");
+  comms->add_flag("--sends", options->sends,
+                  "What the last operation's sends decided and why, and where time went, too.");
 }
 
 void AddBuffers(Tree* tree) {

@@ -16,6 +16,7 @@
 #include "collective/phase.h"
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
+#include "collective/runtime/send_step.h"
 #include "daemon/progress.h"
 #include "kernels/format.h"
 
@@ -32,6 +33,16 @@ struct Counters {
   std::array<std::array<uint64_t, policy::kReasonCount>, kPhaseCount> decisions{};
   uint64_t last_input_nnz = 0, last_input_elements = 0;  // of the last operation that counted
   uint64_t last_result_nnz = 0, last_result_elements = 0;
+  // What threads spent, all together, and participants waited: see runtime::OpStats.
+  uint64_t encode_ns = 0, send_ns = 0, reduce_ns = 0;
+  uint64_t receive_wait_ns = 0, room_wait_ns = 0;
+};
+
+// What was decided at each send of one operation's plan.
+struct SendsInfo {
+  std::string operation;  // "all_reduce"
+  std::string algorithm;  // "recursive-doubling"
+  std::vector<runtime::SendStepStats> steps;
 };
 
 struct RankInfo {
@@ -63,6 +74,7 @@ struct CommInfo {
   std::string running_algorithm;  // of the last operation: "local", "ring", ...
   uint32_t queued_ops = 0;
   Counters counters;
+  std::shared_ptr<const SendsInfo> last_sends;  // of the last operation that sent frames, or null
   std::vector<RankInfo> members;
   std::vector<CommNodeInfo> nodes;  // empty: all ranks are on this node
 };
@@ -127,6 +139,7 @@ struct Event {
   uint64_t comm_id = 0;
   uid_t uid = 0;
   std::string message;
+  std::shared_ptr<const SendsInfo> sends;  // of "sends" only
 };
 
 // An owner of callbacks: dropping it ends the subscription; no callback runs after that.

@@ -16,6 +16,11 @@ void Add(const Counters& from, Counters* to) {
   to->wire_bytes += from.wire_bytes;
   to->payload_bytes += from.payload_bytes;
   to->busy_ns += from.busy_ns;
+  to->encode_ns += from.encode_ns;
+  to->send_ns += from.send_ns;
+  to->reduce_ns += from.reduce_ns;
+  to->receive_wait_ns += from.receive_wait_ns;
+  to->room_wait_ns += from.room_wait_ns;
   for (size_t i = 0; i < from.sends_by_format.size(); ++i) {
     to->sends_by_format[i] += from.sends_by_format[i];
   }

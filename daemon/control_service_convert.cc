@@ -59,6 +59,34 @@ void FillCounters(const Counters& from, v1::Counters* to) {
   to->set_last_input_elements(from.last_input_elements);
   to->set_last_result_nnz(from.last_result_nnz);
   to->set_last_result_elements(from.last_result_elements);
+  to->set_encode_ns(from.encode_ns);
+  to->set_send_ns(from.send_ns);
+  to->set_reduce_ns(from.reduce_ns);
+  to->set_receive_wait_ns(from.receive_wait_ns);
+  to->set_room_wait_ns(from.room_wait_ns);
+}
+
+void FillSends(const SendsInfo& from, v1::Sends* to) {
+  to->set_operation(from.operation);
+  to->set_algorithm(from.algorithm);
+  for (size_t i = 0; i < from.steps.size(); ++i) {
+    const runtime::SendStepStats& step = from.steps[i];
+    v1::SendStep& said = *to->add_steps();
+    said.set_step(static_cast<uint32_t>(i));
+    said.set_phase(std::string(NameOf(step.phase)));
+    said.set_link(std::string(policy::NameOf(step.link)));
+    for (int reason = 0; reason < policy::kReasonCount; ++reason) {
+      if (step.decisions[reason] == 0) continue;
+      Name(policy::NameOf(static_cast<policy::Reason>(reason)), step.decisions[reason],
+           said.add_decisions());
+    }
+    if (step.sparsity_count != 0) {
+      said.set_sparsity(step.sparsity_sum / static_cast<double>(step.sparsity_count));
+    }
+    if (step.threshold != 0) said.set_threshold(step.threshold);
+    said.set_wire_bytes(step.wire_bytes);
+    said.set_dense_bytes(step.dense_bytes);
+  }
 }
 
 policy::Overrides::Partial PartialFrom(const v1::Thresholds& thresholds) {
@@ -181,6 +209,7 @@ v1::Comm ToProto(const CommInfo& comm) {
   out.set_running_algorithm(comm.running_algorithm);
   out.set_queued_ops(comm.queued_ops);
   FillCounters(comm.counters, out.mutable_counters());
+  if (comm.last_sends) FillSends(*comm.last_sends, out.mutable_last_sends());
   for (const RankInfo& member : comm.members) {
     v1::Rank* rank = out.add_members();
     rank->set_rank(member.rank);
@@ -222,6 +251,7 @@ v1::Event ToProto(const Event& event) {
   out.set_comm_id(event.comm_id);
   out.set_uid(event.uid);
   out.set_message(event.message);
+  if (event.sends) FillSends(*event.sends, out.mutable_sends());
   return out;
 }
 

@@ -218,13 +218,14 @@ void Engine::Doom(uint64_t session_id, std::string reason) {
 }
 
 void Engine::Record(std::string kind, const std::string& job_id, uint64_t comm_id, uid_t uid,
-                    std::string message) {
+                    std::string message, std::shared_ptr<const SendsInfo> sends) {
   Event event{};
   event.kind = std::move(kind);
   event.job_id = job_id;
   event.comm_id = comm_id;
   event.uid = uid;
   event.message = std::move(message);
+  event.sends = std::move(sends);
   events_.Record(std::move(event));
 }
 

@@ -88,7 +88,7 @@ class Engine {
   // Closes it in the next turn of the loop, for callers that are in the middle of something.
   void Doom(uint64_t session_id, std::string reason);
   void Record(std::string kind, const std::string& job_id, uint64_t comm_id, uid_t uid,
-              std::string message);
+              std::string message, std::shared_ptr<const SendsInfo> sends = nullptr);
 
   // engine_requests.cc: what clients ask by the socket.
   void OnReadable(uint64_t session_id);
@@ -194,6 +194,7 @@ class Engine {
   void Complete(std::vector<Outcome> outcomes);
   // Any thread: writes the completions, then hands the bookkeeping to the core thread.
   void OnTaskDone(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
+  void NoteSends(CommEntry& entry, OpKind kind, const runtime::OpStats& stats);
   void Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
   void Cancel(CommEntry& entry, const CommFailure& failure);
   // Applies `add` to the counters of the communicator, of its job and of the whole.

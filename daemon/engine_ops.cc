@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "collective/runtime/make_task.h"
 #include "daemon/engine.h"
+#include "daemon/send_report.h"
 
 namespace spccl::daemon {
 namespace {
@@ -68,7 +69,15 @@ void AddStats(const runtime::OpStats& stats, Counters& counters) {
     counters.last_result_nnz = stats.result_nnz;
     counters.last_result_elements = stats.result_elements;
   }
+  counters.encode_ns += stats.encode_ns;
+  counters.send_ns += stats.send_ns;
+  counters.reduce_ns += stats.reduce_ns;
+  counters.receive_wait_ns += stats.receive_wait_ns;
+  counters.room_wait_ns += stats.room_wait_ns;
 }
+
+// What sends decide may change with each operation: an event that tells so comes once so often.
+constexpr int64_t kLookAtSendsNs = 1'000'000'000;
 
 }  // namespace
 
@@ -331,8 +340,10 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
     counters.busy_ns += static_cast<uint64_t>(now_ns - running->began_ns);
     AddStats(result.stats, counters);
   });
-  if (entry->across() && !running->parts.empty()) {
-    NoteDensity(*entry->group, running->parts[0].op.kind, result.stats);
+  if (!running->parts.empty()) {
+    const OpKind kind = running->parts[0].op.kind;
+    if (entry->across()) NoteDensity(*entry->group, kind, result.stats);
+    if (result.status.ok() && result.stats.dense_bytes != 0) NoteSends(*entry, kind, result.stats);
   }
   running->parts.clear();
   running->task.reset();
@@ -346,6 +357,22 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
   }
   Pump(running->comm_id);
   EraseIfAbandoned(running->comm_id);
+}
+
+void Engine::NoteSends(CommEntry& entry, OpKind kind, const runtime::OpStats& stats) {
+  entry.last_sends =
+      std::make_shared<const SendsInfo>(SendsInfo{.operation = std::string(NameOf(kind)),
+                                                  .algorithm = entry.running_algorithm,
+                                                  .steps = stats.send_steps});
+  const int64_t now_ns = MonotonicNanos();
+  const auto [told, is_new] = entry.sends_told.try_emplace(kind);
+  if (!is_new && now_ns - entry.sends_looked_ns < kLookAtSendsNs) return;
+  entry.sends_looked_ns = now_ns;
+  std::string outline = Outline(*entry.last_sends);
+  if (told->second == outline) return;
+  told->second = std::move(outline);
+  Record("sends", entry.comm.job_id(), entry.comm.id(), entry.comm.uid(),
+         Describe(*entry.last_sends), entry.last_sends);
 }
 
 void Engine::Cancel(CommEntry& entry, const CommFailure& failure) {

@@ -108,6 +108,7 @@ Snapshot Engine::MakeSnapshot() const {
                                       .running_algorithm = entry->running_algorithm,
                                       .queued_ops = comm.queued_ops(),
                                       .counters = entry->counters,
+                                      .last_sends = entry->last_sends,
                                       .members = MembersOf(comm),
                                       .nodes = NodesOf(*entry, nodes_)});
   }

@@ -150,6 +150,9 @@ struct CommEntry {
   std::string running_algorithm;
   std::optional<policy::Settings> settings;  // as they were at settings_version
   uint64_t settings_version = 0;
+  std::shared_ptr<const SendsInfo> last_sends;  // of the last operation that sent frames
+  std::map<OpKind, std::string> sends_told;     // outline of what the last event said of it
+  int64_t sends_looked_ns = 0;                  // when that was last compared
   std::shared_ptr<RunningOp> running;
   bool pumping = false;
   std::optional<NodeGroup> group;  // empty: one node, or not known to be more

@@ -59,6 +59,17 @@ void SetTraffic(const Traffic& before, const Traffic& after, int operations, Mea
   for (int i = 0; i < kFormatCount; ++i) {
     result->sends_by_format[i] = per_operation(before.sends_by_format[i], after.sends_by_format[i]);
   }
+  const auto before_of = [](const std::map<std::string, uint64_t>& counts, const std::string& key) {
+    const auto found = counts.find(key);
+    return found == counts.end() ? 0 : found->second;
+  };
+  for (const auto& [key, count] : after.decisions) {
+    const double sends = per_operation(before_of(before.decisions, key), count);
+    if (sends != 0) result->decisions[key] = sends;
+  }
+  for (const auto& [key, ns] : after.spent_ns) {
+    result->spent_us[key] = per_operation(before_of(before.spent_ns, key), ns) / 1e3;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +20,8 @@ struct Traffic {
   uint64_t wire_bytes = 0;
   uint64_t dense_bytes = 0;  // of the same sends, had they been dense
   std::array<uint64_t, kFormatCount> sends_by_format{};
+  std::map<std::string, uint64_t> decisions;  // of sends, by "PHASE/REASON"
+  std::map<std::string, uint64_t> spent_ns;   // by what: "encode", "send", "reduce", ...
 };
 
 // One rank's side of a library under test. All calls come from one thread.
@@ -46,6 +50,8 @@ struct Measurement {
   double wire_bytes = 0;
   double dense_bytes = 0;
   std::array<double, kFormatCount> sends_by_format{};
+  std::map<std::string, double> decisions;
+  std::map<std::string, double> spent_us;
 };
 
 // Collective over the team. The barrier before each operation is not part of its time, nor is

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -11,6 +12,12 @@
 namespace spccl::bench {
 namespace {
 
+std::map<std::string, double> SendsByPhase(const Measurement& measured) {
+  std::map<std::string, double> sends;
+  for (const auto& [key, count] : measured.decisions) sends[key.substr(0, key.find('/'))] += count;
+  return sends;
+}
+
 std::string Frames(const Measurement& measured) {
   if (measured.dense_bytes == 0) return absl::StrFormat("%9s  -", "-");
   std::string sends;
@@ -18,6 +25,12 @@ std::string Frames(const Measurement& measured) {
     if (measured.sends_by_format[i] == 0) continue;
     absl::StrAppend(&sends, sends.empty() ? "" : " ", std::string(NameOf(static_cast<Format>(i))),
                     ":", measured.sends_by_format[i]);
+  }
+  for (const auto& [phase, count] : SendsByPhase(measured)) {
+    absl::StrAppend(&sends, " ", phase, ":", count);
+  }
+  for (const auto& [what, us] : measured.spent_us) {
+    absl::StrAppend(&sends, " ", what, ":", absl::StrFormat("%.0fus", us));
   }
   return absl::StrFormat("%9.4f  %s", measured.wire_bytes / measured.dense_bytes, sends);
 }
@@ -44,7 +57,7 @@ std::string TableHead(std::string_view tool, const Options& options) {
       " iterations after ", options.warmup, "\n",
       absl::StrFormat("#%12s %10s %10s %10s %9s %9s %7s %9s  %s\n", "bytes", "min us", "p50 us",
                       "mean us", "algbw GB/s", "busbw GB/s", "wrong", "wire/dense",
-                      "sends by format"));
+                      "sends by format and phase, threads' time"));
 }
 
 std::string TableRow(const Problem& problem, const Options& options, const Measurement& measured) {
@@ -86,6 +99,9 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
   for (int i = 0; i < kFormatCount; ++i) {
     line["sends"][std::string(NameOf(static_cast<Format>(i)))] = measured.sends_by_format[i];
   }
+  line["sends_by_phase"] = SendsByPhase(measured);
+  line["decisions"] = measured.decisions;
+  line["spent_us"] = measured.spent_us;
   if (options.check) {
     line["wrong"] = measured.wrong;
   } else {

@@ -24,7 +24,10 @@ std::string TableRow(const Problem& problem, const Options& options, const Measu
 // Keys: tool, op, dtype, redop, algo, codec, ranks, nodes, bytes, sparsity, seed, buffers,
 // in_place, iters, time_us_min, time_us_p50, time_us_mean, algbw_gbps, busbw_gbps (10^9 bytes per
 // second, of time_us_p50), wire_bytes, dense_bytes (per operation, of all ranks; both 0 when
-// nothing went as frames), sends (per operation, by format), wrong (null without --check).
+// nothing went as frames), sends (per operation, by format), sends_by_phase and decisions (per
+// operation: by phase, and by "PHASE/REASON" as in docs/operations.md), spent_us (per operation, of
+// all nodes' threads together: encode, send, reduce; and what participants waited: receive_wait,
+// room_wait; empty for other libraries), wrong (null without --check).
 std::string JsonLine(std::string_view tool, const Problem& problem, const Options& options,
                      const Measurement& measured);
 

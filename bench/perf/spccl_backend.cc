@@ -127,6 +127,8 @@ absl::StatusOr<Traffic> SpcclBackend::ReadTraffic() {
     sum.wire_bytes += traffic.wire_bytes;
     sum.dense_bytes += traffic.dense_bytes;
     for (int i = 0; i < kFormatCount; ++i) sum.sends_by_format[i] += traffic.sends_by_format[i];
+    for (const auto& [key, count] : traffic.decisions) sum.decisions[key] += count;
+    for (const auto& [key, ns] : traffic.spent_ns) sum.spent_ns[key] += ns;
   }
   return sum;
 }

@@ -23,6 +23,14 @@ Traffic ToTraffic(const v1::Counters& counters) {
       if (sends.key() == NameOf(static_cast<Format>(i))) traffic.sends_by_format[i] = sends.value();
     }
   }
+  for (const v1::NamedCount& count : counters.decisions()) {
+    traffic.decisions[count.key()] = count.value();
+  }
+  traffic.spent_ns = {{"encode", counters.encode_ns()},
+                      {"send", counters.send_ns()},
+                      {"reduce", counters.reduce_ns()},
+                      {"receive_wait", counters.receive_wait_ns()},
+                      {"room_wait", counters.room_wait_ns()}};
   return traffic;
 }
 

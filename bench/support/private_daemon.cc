@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -176,6 +178,10 @@ absl::StatusOr<Daemons> GetDaemons(const DaemonWish& wish) {
     for (const std::string& argument : wish.arguments) {
       options.arguments.push_back(fill_in(argument));
     }
+    const bool placed = std::any_of(
+        options.arguments.begin(), options.arguments.end(),
+        [](const std::string& argument) { return absl::StartsWith(argument, "--peers-listen"); });
+    if (wish.nodes > 1 && !placed) options.arguments.emplace_back("--peers-listen=127.0.0.1:0");
     options.launcher = absl::StrSplit(fill_in(wish.launcher), ' ', absl::SkipEmpty());
     SPCCL_ASSIGN_OR_RETURN(PrivateDaemon daemon, PrivateDaemon::Start(options));
     daemons.runtime_dirs.push_back(daemon.runtime_dir());

@@ -275,6 +275,44 @@ TEST_F(ControlServiceTest, ListsMayBeOfOneJob) {
   EXPECT_EQ(comm.counters().sends_by_format(2).value(), 3u);
 }
 
+TEST_F(ControlServiceTest, EachSendsDecisionsAndWhereTimeWentAreTold) {
+  auto sends = std::make_shared<SendsInfo>(
+      SendsInfo{.operation = "all_reduce", .algorithm = "split", .steps = {}});
+  sends->steps.resize(2);
+  sends->steps[0].decisions[static_cast<size_t>(policy::Reason::kEmpty)] = 3;
+  runtime::SendStepStats& step = sends->steps[1];
+  step.phase = Phase::kAllGather;
+  step.link = policy::Link::kInter;
+  step.decisions[static_cast<size_t>(policy::Reason::kExtrapolatedAbove)] = 5;
+  step.sparsity_sum = 1.5;
+  step.sparsity_count = 2;
+  step.threshold = 0.25;
+  step.wire_bytes = 10;
+  step.dense_bytes = 40;
+  core_.Update([&sends](Snapshot* snapshot) { snapshot->comms[0].last_sends = sends; });
+  v1::ListCommsResponse comms;
+  ASSERT_TRUE(Call(&v1::Control::Stub::ListComms, v1::ListCommsRequest(), &comms).ok());
+  EXPECT_EQ(comms.comms(0).counters().encode_ns(), 77u);
+  EXPECT_EQ(comms.comms(0).counters().room_wait_ns(), 5u);
+  EXPECT_FALSE(comms.comms(1).has_last_sends());
+  const v1::Sends& told = comms.comms(0).last_sends();
+  EXPECT_EQ(told.operation(), "all_reduce");
+  EXPECT_EQ(told.algorithm(), "split");
+  ASSERT_EQ(told.steps_size(), 2);
+  EXPECT_FALSE(told.steps(0).has_sparsity());
+  EXPECT_FALSE(told.steps(0).has_threshold());
+  EXPECT_EQ(told.steps(1).step(), 1u);
+  EXPECT_EQ(told.steps(1).phase(), "all_gather");
+  EXPECT_EQ(told.steps(1).link(), "inter");
+  ASSERT_EQ(told.steps(1).decisions_size(), 1);
+  EXPECT_EQ(told.steps(1).decisions(0).key(), "extrapolated-above");
+  EXPECT_EQ(told.steps(1).decisions(0).value(), 5u);
+  EXPECT_EQ(told.steps(1).sparsity(), 0.75);
+  EXPECT_EQ(told.steps(1).threshold(), 0.25);
+  EXPECT_EQ(told.steps(1).wire_bytes(), 10u);
+  EXPECT_EQ(told.steps(1).dense_bytes(), 40u);
+}
+
 TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {
   v1::SetSettingsRequest set;
   *set.mutable_scope() = JobMessage("job-1001");

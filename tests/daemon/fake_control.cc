@@ -128,6 +128,8 @@ Snapshot SampleSnapshot(const std::vector<uid_t>& uids) {
     counters.payload_bytes = 500;
     counters.busy_ns = 1'000'000;
     counters.sends_by_format = {1, 2, 3, 4};
+    counters.encode_ns = 77;
+    counters.room_wait_ns = 5;
     snapshot.core.counters.ops += uid;
     const std::string job = absl::StrCat("job-", uid);
     snapshot.jobs.push_back({.id = job,
@@ -147,6 +149,7 @@ Snapshot SampleSnapshot(const std::vector<uid_t>& uids) {
                   .running_algorithm = "local",
                   .queued_ops = 0,
                   .counters = counters,
+                  .last_sends = nullptr,
                   .members = {}};
     comm.members.push_back({.rank = 0, .session_id = uid, .pid = 100, .phase = "idle"});
     snapshot.comms.push_back(std::move(comm));

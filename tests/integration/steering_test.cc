@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/fault/fault_job.h"
@@ -67,6 +68,21 @@ TEST(SteeringTest, AlgorithmCodecAndThresholdsChangeUnderARunningJob) {
   }));
   EXPECT_EQ(Count(OnlyComm(*daemon).at("counters").at("decisions"), "reduce_scatter/known-above"),
             0u);
+
+  // Which of the sends decided what, and that it did otherwise than before.
+  const nlohmann::json sends = OnlyComm(*daemon).at("last_sends");
+  EXPECT_EQ(sends.at("operation"), "all_reduce");
+  EXPECT_EQ(sends.at("algorithm"), "ring");
+  ASSERT_EQ(sends.at("steps").size(), 4u);  // 2 (ranks - 1)
+  EXPECT_EQ(sends.at("steps").at(0).at("phase"), "reduce_scatter");
+  EXPECT_EQ(sends.at("steps").at(0).at("link"), "intra");
+  EXPECT_EQ(sends.at("steps").at(3).at("phase"), "all_gather");
+  EXPECT_GT(sends.at("steps").at(3).at("decisions").size(), 0u);
+  EXPECT_GT(OnlyComm(*daemon).at("counters").at("encode_ns"), 0u);
+  EXPECT_THAT(Tool(*daemon, "events"), ::testing::HasSubstr("all_reduce by ring: send 0"));
+  EXPECT_THAT(
+      Tool(*daemon, "comms --sends"),
+      ::testing::AllOf(::testing::HasSubstr("THRESHOLD"), ::testing::HasSubstr("reduce_scatter")));
 
   Tool(*daemon, "algo set ring --codec dense");
   ASSERT_TRUE(Await(*daemon, [](const nlohmann::json& comm) {

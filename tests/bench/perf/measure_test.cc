@@ -46,6 +46,9 @@ class Copy : public Backend {
     traffic.wire_bytes = 10 * runs;
     traffic.dense_bytes = 40 * runs;
     traffic.sends_by_format[1] = 2 * runs;
+    traffic.decisions["reduce_scatter/first"] = 3 * runs;
+    traffic.decisions["reduce_scatter/no-gain"] = 1;  // before the measured ones
+    traffic.spent_ns["encode"] = 4000 * runs;
     return traffic;
   }
   int runs = 0;
@@ -79,6 +82,8 @@ TEST(Measure, CountsRunsAndTrafficOfTheMeasuredOnesOnly) {
   EXPECT_EQ(measured->wire_bytes, 10);
   EXPECT_EQ(measured->dense_bytes, 40);
   EXPECT_EQ(measured->sends_by_format[1], 2);
+  EXPECT_EQ(measured->decisions, (std::map<std::string, double>{{"reduce_scatter/first", 3}}));
+  EXPECT_EQ(measured->spent_us.at("encode"), 4);
 }
 
 TEST(Measure, FindsAWrongElement) {

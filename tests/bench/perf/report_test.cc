@@ -26,6 +26,9 @@ Measurement Example() {
   measured.wire_bytes = 100;
   measured.dense_bytes = 400;
   measured.sends_by_format[static_cast<int>(Format::kPici)] = 6;
+  measured.decisions = {
+      {"reduce_scatter/first", 2}, {"reduce_scatter/known-above", 1}, {"all_gather/forwarded", 3}};
+  measured.spent_us = {{"encode", 12.5}};
   return measured;
 }
 
@@ -57,6 +60,10 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   EXPECT_EQ(line.at("wire_bytes"), 100);
   EXPECT_EQ(line.at("dense_bytes"), 400);
   EXPECT_EQ(line.at("sends").at("pici"), 6);
+  EXPECT_EQ(line.at("sends_by_phase").at("reduce_scatter"), 3);
+  EXPECT_EQ(line.at("sends_by_phase").at("all_gather"), 3);
+  EXPECT_EQ(line.at("decisions").at("reduce_scatter/known-above"), 1);
+  EXPECT_EQ(line.at("spent_us").at("encode"), 12.5);
   EXPECT_EQ(line.at("wrong"), 3);
 }
 
@@ -75,6 +82,8 @@ TEST(TableRow, ShowsRatioAndFormats) {
   const std::string row = TableRow(problem, options, Example());
   EXPECT_THAT(row, HasSubstr("0.2500"));
   EXPECT_THAT(row, HasSubstr("pici:6"));
+  EXPECT_THAT(row, HasSubstr("reduce_scatter:3"));
+  EXPECT_THAT(row, HasSubstr("encode:12us"));
   EXPECT_THAT(row, HasSubstr("2000.00"));
 }
 
