@@ -59,6 +59,7 @@ void Engine::AdoptComm(const Asker& asker, CommEntry& entry) {
   }
   const std::string before = entry.comm.job_id();
   entry.comm.SetOwner(asker.job_id, asker.uid);
+  entry.settings.reset();  // of another job
   --registry_.jobs[before].communicators;
   Job& job = registry_.jobs[asker.job_id];
   job.uid = asker.uid;
