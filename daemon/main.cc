@@ -58,7 +58,7 @@ CoreOptions OptionsOf(const Config& config) {
   options.channels = config.channels;
   options.pin = config.pin;
   options.stall_limit_ns = config.stall_limit_ns;
-  options.costs = MeasureCosts();
+  if (!config.peers_listen.empty()) options.costs = MeasureCosts();
   options.machine = MachineId();
   return options;
 }

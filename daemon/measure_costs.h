@@ -8,9 +8,9 @@
 
 namespace spccl::daemon {
 
-// Takes about 10 ms of one thread: each kernel on a slice that lies in the cache, as in operations,
-// the best of a few repeats. The link's constants (alpha, link_rate) are the defaults: they are
-// measured where there are links (daemon/engine_meeting.cc).
+// Takes about 50 ms of one thread: each kernel over the slices of a few MiB, from memory to memory
+// as in operations, the better of two. The link's constants (alpha, link_rate) are the defaults:
+// they are measured where there are links (daemon/engine_meeting.cc).
 policy::Costs MeasureCosts();
 
 // The same for all daemons that share this machine's cores, in whatever containers, and another on

@@ -84,6 +84,8 @@ absl::StatusOr<std::shared_ptr<Link>> Fabric::Connect(ConnectOptions options) {
     const auto found = peers_.find(options.own.token);
     if (found == peers_.end() || found->second.link != nullptr) {
       status = absl::FailedPreconditionError("the offer was withdrawn or used already");
+    } else if (!found->second.failure.ok()) {
+      status = Annotate(found->second.failure, link->name());
     } else {
       heard = found->second.heard;
       found->second.link = link;
@@ -276,7 +278,14 @@ void Fabric::OnReceiveFailed(uint32_t worker, const Message& message, absl::Stat
 }
 
 void Fabric::OnEndpointFailed(uint32_t worker, const Key128& link, absl::Status reason) {
-  const auto failed = FindLink(link);
+  std::shared_ptr<Link> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(link);
+    if (found == peers_.end()) return;
+    failed = found->second.link;
+    if (failed == nullptr) found->second.failure = reason;
+  }
   if (failed != nullptr) FailLink(failed, Annotate(reason, failed->name()));
 }
 

@@ -90,6 +90,7 @@ class Fabric final : private WorkerHandler {
   struct Peer {
     std::shared_ptr<Link> link;  // null while there is only the offer
     bool heard = false;          // its hello came before our Connect
+    absl::Status failure;        // an endpoint broke before Connect was through
   };
 
   explicit Fabric(FabricOptions options) : options_(std::move(options)) {}
