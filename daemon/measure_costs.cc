@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -25,15 +26,23 @@ constexpr int kRepeats = 2;
 // Bytes per second of the fastest run of `run(first element)` over all slices. The first run, which
 // takes the page faults, does not count.
 template <typename Run>
-double RateOf(const Run& run) {
+double RateOf(const Run& run, uint64_t elements = kElements) {
   int64_t least_ns = std::numeric_limits<int64_t>::max();
   for (int i = 0; i <= kRepeats; ++i) {
     const int64_t start_ns = MonotonicNanos();
-    for (uint64_t first = 0; first < kElements; first += kSlice) run(first);
+    for (uint64_t first = 0; first < elements; first += kSlice) run(first);
     if (i > 0) least_ns = std::min(least_ns, MonotonicNanos() - start_ns);
   }
-  constexpr double kBytes = kElements * sizeof(float);
-  return kBytes / (static_cast<double>(std::max<int64_t>(1, least_ns)) * 1e-9);
+  const double bytes = static_cast<double>(elements) * sizeof(float);
+  return bytes / (static_cast<double>(std::max<int64_t>(1, least_ns)) * 1e-9);
+}
+
+double CopyRate(const std::vector<float>& input, std::vector<float>* output) {
+  const auto copy = [&](uint64_t first) {
+    void* const outputs[] = {output->data() + first};
+    CopyToMany(input.data() + first, outputs, kSlice * sizeof(float), /*streaming=*/true);
+  };
+  return RateOf(copy, input.size());
 }
 
 // Where rates are measured: densities that sparse frames have. Between them, and on to 0 and 1,
@@ -77,6 +86,24 @@ Rates MeasureCodec(Format format, const std::vector<float>& input, std::vector<f
   return rates;
 }
 
+// All cores at once, or as many as it takes to keep a memory busy, over more than a shared cache's
+// part that one operation may hope for.
+double StreamRate() {
+  constexpr uint64_t kStreamed = 4 * kElements;
+  const unsigned threads = std::min(4U, std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<double> rates(threads);
+  std::vector<std::thread> running;
+  for (double& rate : rates) {
+    running.emplace_back([&rate] {
+      const std::vector<float> input(kStreamed, 1.0F);
+      std::vector<float> output(kStreamed);
+      rate = 2 * CopyRate(input, &output);  // reads and writes
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
 }  // namespace
 
 policy::Costs MeasureCosts() {
@@ -92,11 +119,8 @@ policy::Costs MeasureCosts() {
     Extend(at_low.decode, at_high.decode, &rates->decode_0, &rates->decode_1);
     Extend(at_low.combine, at_high.combine, &rates->combine_0, &rates->combine_1);
   }
-  void* outputs[] = {nullptr};
-  costs.memory_rate = RateOf([&](uint64_t first) {
-    outputs[0] = output.data() + first;
-    CopyToMany(high.data() + first, outputs, kSlice * sizeof(float), /*streaming=*/true);
-  });
+  costs.memory_rate = CopyRate(high, &output);
+  costs.stream_rate = StreamRate();
   costs.reduce_rate = RateOf([&](uint64_t first) {
     Accumulate(DType::kFloat32, RedOp::kSum, high.data() + first, output.data() + first, kSlice);
   });

@@ -18,9 +18,11 @@ policy::Costs CommonCosts(std::span<const NodeCosts> nodes, const policy::Costs&
   for (const NodeCosts& node : nodes) {
     policy::Costs costs = node.costs;
     if (node.machine != 0) {
-      costs.cores /= static_cast<double>(
+      const auto sharing = static_cast<double>(
           std::count_if(nodes.begin(), nodes.end(),
                         [&](const NodeCosts& other) { return other.machine == node.machine; }));
+      costs.cores /= sharing;
+      costs.stream_rate /= sharing;
     }
     common = policy::SlowerOf(common, costs);
     alpha = std::max(alpha, node.alpha);

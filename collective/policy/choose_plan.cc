@@ -64,6 +64,7 @@ class Load {
     const double bytes = piece.elements * piece.chunks * wire.width;
     core_ += wire.sparse ? Between(bytes, wire.density, wire.rates->encode_0, wire.rates->encode_1)
                          : bytes / costs_.memory_rate;
+    if (!piece.final) moved_ += bytes;  // what is final is in the caches
   }
   void Out(const Piece& piece) {
     out_ += WireBytes(piece);
@@ -81,6 +82,7 @@ class Load {
     core_ += wire.sparse
                  ? Between(bytes, wire.density, wire.rates->combine_0, wire.rates->combine_1)
                  : bytes / costs_.reduce_rate;
+    moved_ += bytes;
   }
   void Store(const Piece& piece) {
     In(piece);
@@ -88,12 +90,22 @@ class Load {
     const double bytes = piece.elements * piece.chunks * wire.width;
     core_ += wire.sparse ? Between(bytes, wire.density, wire.rates->decode_0, wire.rates->decode_1)
                          : bytes / costs_.memory_rate;
+    moved_ += bytes;
   }
-  void Copy(double elements) { core_ += elements * width_ / costs_.memory_rate; }
+  void Copy(double elements) {
+    core_ += elements * width_ / costs_.memory_rate;
+    moved_ += 2 * elements * width_;
+  }
+  // Out of the caches.
+  void Write(double elements) {
+    core_ += elements * width_ / costs_.memory_rate;
+    moved_ += elements * width_;
+  }
 
   // Everything that the cores have done so far, as often as given: once for each rank of a node.
   void RepeatCores(double times) {
     core_ *= times;
+    moved_ *= times;
     frames_ *= times;
   }
   // Several others send to this participant at once.
@@ -107,7 +119,9 @@ class Load {
     result.dense_bytes = dense_;
     result.rounds = rounds_;
     result.link_seconds = result.wire_bytes * (crowded_ ? kManyToOne : 1) / costs_.link_rate;
-    result.core_seconds = (core_ + frames_ * costs_.frame) / std::min(costs_.cores, lanes_);
+    result.core_seconds =
+        std::max((core_ + frames_ * costs_.frame) / std::min(costs_.cores, lanes_),
+                 moved_ / costs_.stream_rate);
     result.round_seconds = rounds_ * costs_.alpha + local_rounds_ * costs_.frame;
     const double less = std::min(result.link_seconds, result.core_seconds);
     const double alone = std::max(1 / lanes_, kNotOverlapped);
@@ -146,7 +160,7 @@ class Load {
   const Codec codec_;
   const double input_density_, width_, partial_width_;
   double lanes_ = 1;
-  double core_ = 0, frames_ = 0, out_ = 0, in_ = 0, dense_ = 0, local_rounds_ = 0;
+  double core_ = 0, moved_ = 0, frames_ = 0, out_ = 0, in_ = 0, dense_ = 0, local_rounds_ = 0;
   uint32_t rounds_ = 0;
   bool crowded_ = false;
 };
@@ -252,6 +266,7 @@ class Predictor {
 
   void RecursiveDoubling() {
     load_.SetChunk(total_);
+    load_.Write(total_);  // the sum is made in the output
     if (nodes_ > cores_) load_.Combine({total_, Behind(1, nodes_)});
     for (uint32_t round = 0; round < rounds_; ++round) {
       const Piece piece{total_, Behind(1U << round, cores_)};

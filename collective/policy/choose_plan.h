@@ -30,7 +30,8 @@ struct Topology {
 struct Prediction {
   Algorithm algorithm = Algorithm::kAuto;
   double seconds = 0;
-  // What it is made of, of the busiest node: the link alone, the cores alone, the rounds' alphas.
+  // What it is made of, of the busiest node: the link alone, the cores and the memory alone, the
+  // rounds' alphas.
   double link_seconds = 0, core_seconds = 0, round_seconds = 0;
   double wire_bytes = 0;   // out of or into the node, the larger
   double dense_bytes = 0;  // the same sends, all dense, in the operation's own type

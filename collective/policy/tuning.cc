@@ -8,9 +8,9 @@ namespace {
 
 // In the order of kCostNames.
 std::array<double*, kCostCount> FieldsOf(Costs& c) {
-  std::array<double*, kCostCount> fields = {&c.alpha, &c.link_rate,   &c.frame,
-                                            &c.cores, &c.memory_rate, &c.reduce_rate};
-  size_t i = 6;
+  std::array<double*, kCostCount> fields = {&c.alpha,       &c.link_rate,   &c.frame,      &c.cores,
+                                            &c.memory_rate, &c.reduce_rate, &c.stream_rate};
+  size_t i = 7;
   for (CodecRates* const r : {&c.pici, &c.coo, &c.gap}) {
     for (double* const rate :
          {&r->encode_0, &r->encode_1, &r->decode_0, &r->decode_1, &r->combine_0, &r->combine_1}) {

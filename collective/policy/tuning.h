@@ -35,6 +35,7 @@ struct Costs {
   double cores = 2;           // that work on an operation
   double memory_rate = 8e9;   // copying
   double reduce_rate = 5e9;   // combining a dense frame with an input
+  double stream_rate = 2e10;  // bytes that all cores together read and write, side by side
   CodecRates pici = {15e9, 8e9, 20e9, 9e9, 20e9, 4e9};
   CodecRates coo = {15e9, 1.5e9, 20e9, 2e9, 30e9, 1.5e9};
   CodecRates gap = {12e9, 0.8e9, 18e9, 1.5e9, 22e9, 1e9};
@@ -44,15 +45,15 @@ struct Costs {
   }
   bool operator==(const Costs&) const = default;
 };
-inline constexpr size_t kCostCount = 24;
+inline constexpr size_t kCostCount = 25;
 
 // The name of each constant, in the order of the arrays.
 inline constexpr std::array<std::string_view, kCostCount> kCostNames = {
-    "alpha",          "link_rate",      "frame",         "cores",         "memory_rate",
-    "reduce_rate",    "pici_encode_0",  "pici_encode_1", "pici_decode_0", "pici_decode_1",
-    "pici_combine_0", "pici_combine_1", "coo_encode_0",  "coo_encode_1",  "coo_decode_0",
-    "coo_decode_1",   "coo_combine_0",  "coo_combine_1", "gap_encode_0",  "gap_encode_1",
-    "gap_decode_0",   "gap_decode_1",   "gap_combine_0", "gap_combine_1"};
+    "alpha",         "link_rate",      "frame",          "cores",         "memory_rate",
+    "reduce_rate",   "stream_rate",    "pici_encode_0",  "pici_encode_1", "pici_decode_0",
+    "pici_decode_1", "pici_combine_0", "pici_combine_1", "coo_encode_0",  "coo_encode_1",
+    "coo_decode_0",  "coo_decode_1",   "coo_combine_0",  "coo_combine_1", "gap_encode_0",
+    "gap_encode_1",  "gap_decode_0",   "gap_decode_1",   "gap_combine_0", "gap_combine_1"};
 
 std::array<double, kCostCount> ToArray(const Costs& costs);
 // Nothing unless there are kCostCount finite numbers above zero.

@@ -22,6 +22,8 @@ TEST(NodeCostsTest, NodesOfOneMachineShareItsCores) {
   EXPECT_EQ(CommonCosts(std::vector{Of(8, 1), Of(5, 2), Of(8, 1), Of(8, 1)}, defaults).cores,
             8.0 / 3);
   EXPECT_EQ(CommonCosts(std::vector{Of(8, 0), Of(8, 0)}, defaults).cores, 8);  // not known
+  EXPECT_EQ(CommonCosts(std::vector{Of(8, 1), Of(8, 1)}, defaults).stream_rate,
+            defaults.stream_rate / 2);
 }
 
 TEST(NodeCostsTest, TheSlowestLinkCounts) {

@@ -16,8 +16,8 @@ TEST(TuningTest, CostsComeBackFromTheirArray) {
   EXPECT_EQ(costs->alpha, 0.5);
   EXPECT_EQ(costs->link_rate, 1.5);
   EXPECT_EQ(costs->cores, 3.5);
-  EXPECT_EQ(costs->pici.combine_1, 11.5);
-  EXPECT_EQ(costs->gap.combine_1, 23.5);
+  EXPECT_EQ(costs->pici.combine_1, 12.5);
+  EXPECT_EQ(costs->gap.combine_1, 24.5);
   const auto array = ToArray(*costs);
   EXPECT_EQ(std::vector<double>(array.begin(), array.end()), values);
 }
