@@ -61,7 +61,12 @@ bool Relay::AwaitBack(uint64_t slice, const std::function<bool()>& has_ended) {
     // Acquire: what the bell was rung for is seen below.
     const uint32_t seen = control_->client_bell.load(std::memory_order_acquire);
     is_back = IsBack(slice);
-    if (is_back || control_->declined.load(std::memory_order_seq_cst) != 0 || has_ended()) break;
+    if (is_back || control_->declined.load(std::memory_order_seq_cst) != 0) break;
+    if (has_ended()) {
+      // With success only after the slice was handed back, which may have been just now.
+      is_back = IsBack(slice);
+      break;
+    }
     FutexWait(&control_->client_bell, seen, kLongestSleepNs);
   }
   // Relaxed: a bell too many does no harm.

@@ -113,6 +113,18 @@ TEST_F(RelayTest, StopsWhenTheDaemonDeclinesOrTheOperationEnds) {
   EXPECT_EQ(data, Bytes(1000, 5));
 }
 
+// The last slice comes back, and the operation ends, after the client has looked for the slice and
+// before it asks whether the operation has ended.
+TEST_F(RelayTest, WhatCameBackJustBeforeTheEndIsCopied) {
+  Bytes data(1000, 5);
+  Relay relay(memory_, [] {});
+  relay.Exchange(data.data(), data.data(), data.size(), [this] {
+    PlayDaemon(1);
+    return true;
+  });
+  EXPECT_EQ(data, Bytes(1000, 6));
+}
+
 TEST_F(RelayTest, RingsOnlyForADaemonThatWaits) {
   Bytes data(1000);
   int rings = 0;

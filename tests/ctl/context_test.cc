@@ -217,7 +217,7 @@ TEST_F(ContextTest, WaitAndVersion) {
   EXPECT_EQ(Tool({"wait"}).code, kWrongUse);
   EXPECT_EQ(Tool({"version"}).out, "spcclctl " + std::string(kVersion) + "\nspccld 1.2.3\n");
   core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = false; });
-  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "100ms"}).code, kUnhealthy);
+  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "3s"}).code, kUnhealthy);
   std::thread healer(
       [this] { core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = true; }); });
   EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "20s"}).code, kFine);
