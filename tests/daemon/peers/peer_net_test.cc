@@ -232,7 +232,7 @@ TEST(PeerNetTest, NothingIsLostWhileStreamsEndForLackOfUse) {
 TEST(PeerNetTest, ManyConnectionsLeakNoDescriptors) {
   Node a(OptionsOf(1));
   size_t before = 0;
-  for (uint64_t i = 0; i < 200; ++i) {
+  for (uint64_t i = 0; i < 100; ++i) {
     if (i == 10) before = OpenDescriptors();
     Node b(OptionsOf(100 + i));
     const PeerId id = a.Connect(b);
