@@ -19,10 +19,6 @@ constexpr double kFrameHeaderBytes = 48;
 // between plans that move the same.
 constexpr double kManyToOne = 1.03;
 
-// Of the lesser of the link's and the cores' time; also makes the plan with less work win where the
-// link decides alone.
-constexpr double kNotOverlapped = 0.1;
-
 // What the busiest participant of a plan does, added up step by step. Elements are of the whole
 // operation, all slices together.
 class Load {
@@ -62,8 +58,9 @@ class Load {
   void Encode(const Piece& piece) {
     const Wire wire = On(piece);
     const double bytes = piece.elements * piece.chunks * wire.width;
-    core_ += wire.sparse ? Between(bytes, wire.density, wire.rates->encode_0, wire.rates->encode_1)
-                         : bytes / costs_.memory_rate;
+    core_ += wire.sparse
+                 ? bytes * SecondsAByte(wire.density, wire.rates->encode_0, wire.rates->encode_1)
+                 : bytes / costs_.memory_rate;
     if (!piece.final) moved_ += bytes;  // what is final is in the caches
   }
   void Out(const Piece& piece) {
@@ -80,7 +77,7 @@ class Load {
     const Wire wire = On(piece);
     const double bytes = piece.elements * piece.chunks * wire.width;
     core_ += wire.sparse
-                 ? Between(bytes, wire.density, wire.rates->combine_0, wire.rates->combine_1)
+                 ? bytes * SecondsAByte(wire.density, wire.rates->combine_0, wire.rates->combine_1)
                  : bytes / costs_.reduce_rate;
     moved_ += bytes;
   }
@@ -88,8 +85,9 @@ class Load {
     In(piece);
     const Wire wire = On(piece);
     const double bytes = piece.elements * piece.chunks * wire.width;
-    core_ += wire.sparse ? Between(bytes, wire.density, wire.rates->decode_0, wire.rates->decode_1)
-                         : bytes / costs_.memory_rate;
+    core_ += wire.sparse
+                 ? bytes * SecondsAByte(wire.density, wire.rates->decode_0, wire.rates->decode_1)
+                 : bytes / costs_.memory_rate;
     moved_ += bytes;
   }
   void Copy(double elements) {
@@ -124,6 +122,7 @@ class Load {
                  moved_ / costs_.stream_rate);
     result.round_seconds = rounds_ * costs_.alpha + local_rounds_ * costs_.frame;
     const double less = std::min(result.link_seconds, result.core_seconds);
+    // At least kNotOverlapped: the plan with less work wins where the link decides alone.
     const double alone = std::max(1 / lanes_, kNotOverlapped);
     result.seconds =
         std::max(result.link_seconds, result.core_seconds) + less * alone + result.round_seconds;
@@ -148,9 +147,6 @@ class Load {
   }
   double WireBytes(const Piece& piece) const {
     return piece.chunks * (piece.elements * On(piece).bytes + lanes_ * kFrameHeaderBytes);
-  }
-  static double Between(double bytes, double density, double rate_0, double rate_1) {
-    return bytes * ((1 - density) / rate_0 + density / rate_1);
   }
 
   const Tuning& tuning_;

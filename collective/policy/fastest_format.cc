@@ -6,23 +6,13 @@
 #include "collective/policy/wire_format.h"
 
 namespace spccl::policy {
-namespace {
-
-// Of the lesser of the link's and the cores' time.
-constexpr double kNotOverlapped = 0.1;
-
-double Between(double density, double rate_0, double rate_1) {
-  return (1 - density) / rate_0 + density / rate_1;
-}
-
-}  // namespace
 
 double SecondsAnElement(const Costs& costs, Format format, double width, double density) {
   const CodecRates& rates = costs.Of(format);
   const double link = BytesPerElement(format, width, density) / costs.link_rate;
   const double core = width *
-                      (Between(density, rates.encode_0, rates.encode_1) +
-                       Between(density, rates.decode_0, rates.decode_1)) /
+                      (SecondsAByte(density, rates.encode_0, rates.encode_1) +
+                       SecondsAByte(density, rates.decode_0, rates.decode_1)) /
                       costs.cores;
   return std::max(link, core) + kNotOverlapped * std::min(link, core);
 }

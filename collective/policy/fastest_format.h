@@ -8,6 +8,15 @@
 
 namespace spccl::policy {
 
+// Slices overlap: of the lesser of the link's and the cores' time so much is not hidden by the
+// other.
+inline constexpr double kNotOverlapped = 0.1;
+
+// Seconds a byte of dense elements takes a kernel with rates of `rate_0` and `rate_1` (CodecRates).
+constexpr double SecondsAByte(double density, double rate_0, double rate_1) {
+  return (1 - density) / rate_0 + density / rate_1;
+}
+
 // Seconds an element takes, of `width` bytes, as a frame of `format` at `density`: its bytes over
 // the link, and encoding and decoding on the cores, side by side with other slices' but for a
 // tenth.
