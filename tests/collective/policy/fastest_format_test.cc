@@ -45,7 +45,9 @@ TEST(FastestFormatTest, TellsTheRunnerUp) {
       for (const Format format : {Format::kPici, Format::kCoo, Format::kGap}) {
         const double seconds = SecondsAnElement(Link(rate), format, 4, density);
         EXPECT_GE(seconds, choice.seconds);
-        if (format != choice.format) EXPECT_GE(seconds, choice.runner_up_seconds);
+        if (format != choice.format) {
+          EXPECT_GE(seconds, choice.runner_up_seconds);
+        }
       }
     }
   }
