@@ -117,9 +117,11 @@ missing_of() {
 
 # Prints the first of the alternatives that the package lists know.
 choose() {
-  local name
+  local name policy
   for name in ${1//|/ }; do
-    if apt-cache policy "$name" 2>/dev/null | grep -q '^  Candidate: [^(]'; then
+    # Not through a pipe: a grep that stops reading early would fail apt-cache, and with it the test.
+    policy="$(apt-cache policy "$name" 2>/dev/null)" || true
+    if grep -q '^  Candidate: [^(]' <<<"$policy"; then
       printf '%s\n' "$name"
       return
     fi
