@@ -29,6 +29,7 @@ void OpStats::Add(const OpStats& other) {
     AddTo(&decisions[phase], other.decisions[phase]);
   }
   AddTo(&sends_by_link, other.sends_by_link);
+  AddTo(&wire_bytes_by_link, other.wire_bytes_by_link);
   input_nnz += other.input_nnz;
   input_elements += other.input_elements;
   result_nnz += other.result_nnz;
@@ -40,6 +41,10 @@ void OpStats::Add(const OpStats& other) {
   reduce_ns += other.reduce_ns;
   receive_wait_ns += other.receive_wait_ns;
   room_wait_ns += other.room_wait_ns;
+  for (size_t format = 0; format < kFormatCount; ++format) {
+    encoded[format].Add(other.encoded[format]);
+    taken_in[format].Add(other.taken_in[format]);
+  }
 }
 
 }  // namespace spccl::runtime

@@ -18,6 +18,16 @@
 
 namespace spccl::runtime {
 
+// What codecs have done: bytes of dense data, and the time of all threads together.
+struct CodecWork {
+  uint64_t dense_bytes = 0, ns = 0;
+
+  void Add(const CodecWork& other) {
+    dense_bytes += other.dense_bytes;
+    ns += other.ns;
+  }
+};
+
 // What an operation did, for the telemetry. All zero where nothing was sent as a frame, as in the
 // local plan.
 struct OpStats {
@@ -27,6 +37,7 @@ struct OpStats {
   // The decision on each send, counted by phase and reason, and the sends by link.
   std::array<std::array<uint64_t, policy::kReasonCount>, kPhaseCount> decisions{};
   std::array<uint64_t, policy::kLinkCount> sends_by_link{};
+  std::array<uint64_t, policy::kLinkCount> wire_bytes_by_link{};
   uint64_t input_nnz = 0, input_elements = 0;    // of what was counted while compressing inputs
   uint64_t result_nnz = 0, result_elements = 0;  // of what was counted in results
   std::vector<SendStepStats> send_steps;         // by ordinal
@@ -35,6 +46,9 @@ struct OpStats {
   // room on a link.
   uint64_t encode_ns = 0, send_ns = 0, reduce_ns = 0;
   uint64_t receive_wait_ns = 0, room_wait_ns = 0;
+  // Of these, by the frame's format: making frames, also such as were no smaller and not sent; and
+  // taking them in, which is combining with what is here, or decoding to where the result goes.
+  std::array<CodecWork, kFormatCount> encoded{}, taken_in{};
 
   void Add(const OpStats& other);
 };

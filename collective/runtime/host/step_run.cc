@@ -159,7 +159,7 @@ absl::Status StepRun::CopyReduced(std::span<const void* const> inputs) {
 }
 
 absl::Status StepRun::Store() {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
   if (IsDense(args_.frame)) return memory_.Write(ValuesOf(args_.frame), context_.streaming);
   const Stores stores = context_.streaming ? Stores::kStreaming : Stores::kAuto;
   for (void* const output : memory_.mapped_outputs()) {

@@ -14,16 +14,22 @@
 
 namespace spccl::runtime {
 
-// Adds the time of its life to a count.
+// Adds the time of its life to a count, and to a codec's work if there is one.
 class Stopwatch {
  public:
-  explicit Stopwatch(uint64_t* sum_ns) : sum_ns_(sum_ns), begin_ns_(MonotonicNanos()) {}
-  ~Stopwatch() { *sum_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns_); }
+  explicit Stopwatch(uint64_t* sum_ns, CodecWork* work = nullptr)
+      : sum_ns_(sum_ns), work_(work), begin_ns_(MonotonicNanos()) {}
+  ~Stopwatch() {
+    const auto ns = static_cast<uint64_t>(MonotonicNanos() - begin_ns_);
+    *sum_ns_ += ns;
+    if (work_ != nullptr) work_->ns += ns;
+  }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   uint64_t* const sum_ns_;
+  CodecWork* const work_;
   const int64_t begin_ns_;
 };
 
@@ -85,6 +91,8 @@ class StepRun {
   absl::Status CombineSparse(Source own, bool in_frame, Sum* sum);
   absl::Status CombineDense(const plan::Step& step, const Source& own, bool in_frame, Sum* sum);
   void CopyWidening(const void* from, DType type, std::byte* to);
+  // The work on the frame that came, of which the slice's bytes are counted now.
+  CodecWork* TakingIn();
   absl::Status ReduceKeep(const plan::Step& step);
   // hot_: the result as it was left in the caches, or in the output.
   absl::Status ReduceStore(const plan::Step& step);
@@ -127,6 +135,8 @@ class StepRun {
   // Turns the decision into a dense one if nothing is gained; the frame then is only memory.
   // `counted`: the policy knows the density already.
   transport::Frame Compressed(const void* values, DType type, bool counted);
+  // Encodes the slice into *frame, which has room for it. Returns the number of nonzeros.
+  uint64_t EncodeInto(Format format, const void* values, DType type, transport::Frame* frame);
   void CountInput(uint64_t nnz);
   uint64_t DenseBytes(DType type) const;
   // Final values go on as they came.

@@ -28,7 +28,7 @@ StepRun::Sum StepRun::NewSum(bool in_frame) {
 absl::Status StepRun::Combine(const Step& step, bool in_frame, Sum* sum) {
   Source own;
   SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
-  const Stopwatch stopwatch(&result_.stats.reduce_ns);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
   return AddsSparse() ? CombineSparse(std::move(own), in_frame, sum)
                       : CombineDense(step, own, in_frame, sum);
 }
@@ -77,6 +77,13 @@ void StepRun::CopyWidening(const void* from, DType type, std::byte* to) {
   } else {
     Widen(op_.dtype, op_.redop, from, to, elements_);
   }
+}
+
+CodecWork* StepRun::TakingIn() {
+  const auto* const header = reinterpret_cast<const FrameHeader*>(args_.frame.data());
+  CodecWork& work = result_.stats.taken_in[header->format];
+  work.dense_bytes += elements_ * SizeOf(static_cast<DType>(header->dtype));
+  return &work;
 }
 
 absl::Status StepRun::ReduceKeep(const Step& step) {
@@ -147,7 +154,7 @@ bool StepRun::AddsInOutputs(const Step& step) const {
 }
 
 void StepRun::ReduceInOutputs() {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
   for (void* const output : memory_.mapped_outputs()) {
     ReduceInto(args_.frame.data(), output, op_.dtype);
   }
@@ -162,7 +169,7 @@ absl::Status StepRun::PutInOutputs(const void* data) {
 }
 
 absl::Status StepRun::ReduceStoreDense(const Source& own) {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
   const void* const inputs[] = {ValuesOf(args_.frame), own.data};
   absl::InlinedVector<void*, 8> outputs(memory_.mapped_outputs().begin(),
                                         memory_.mapped_outputs().end());

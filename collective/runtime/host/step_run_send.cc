@@ -81,21 +81,29 @@ Frame StepRun::Encoded(const void* values, DType type, Frame holder) {
   if (decision.format != Format::kDense) return frame;
   if (holder.valid()) return holder;
   if (!frame.valid()) frame = context_.pool->Take(DenseBytes(type) + kEncodeSlack);
-  frame.set_size_bytes(Encode(Format::kDense, type, values, elements_, frame.data()).frame_bytes);
+  EncodeInto(Format::kDense, values, type, &frame);
   return frame;
+}
+
+uint64_t StepRun::EncodeInto(Format format, const void* values, DType type, Frame* frame) {
+  CodecWork& work = result_.stats.encoded[static_cast<size_t>(format)];
+  const Stopwatch stopwatch(&work.ns);
+  work.dense_bytes += elements_ * SizeOf(type);
+  const auto encoded = Encode(format, type, values, elements_, frame->data());
+  frame->set_size_bytes(encoded.frame_bytes);
+  return encoded.nnz;
 }
 
 Frame StepRun::Compressed(const void* values, DType type, bool counted) {
   Decision& decision = result_.decision;
   Frame frame = context_.pool->Take(MaxFrameBytes(decision.format, type, elements_) + kEncodeSlack);
-  const auto encoded = Encode(decision.format, type, values, elements_, frame.data());
-  frame.set_size_bytes(encoded.frame_bytes);
+  const uint64_t nnz = EncodeInto(decision.format, values, type, &frame);
   result_.density_known = true;
   if (!counted) {
-    if (decision.reason == Reason::kFirst) CountInput(encoded.nnz);
-    args_.policy->Compressed(encoded.nnz, elements_);
+    if (decision.reason == Reason::kFirst) CountInput(nnz);
+    args_.policy->Compressed(nnz, elements_);
   }
-  if (encoded.frame_bytes >= DenseBytes(type)) {
+  if (frame.size_bytes() >= DenseBytes(type)) {
     decision.format = Format::kDense;
     decision.reason = Reason::kNoGain;
   }
@@ -148,7 +156,9 @@ void StepRun::Count(const Step& step) {
   stats.wire_bytes += result_.sent_bytes;
   ++stats.sends_by_format[static_cast<size_t>(decision.format)];
   ++stats.decisions[static_cast<size_t>(step.phase)][static_cast<size_t>(decision.reason)];
-  ++stats.sends_by_link[static_cast<size_t>(LinkTo(step.to))];
+  const auto link = static_cast<size_t>(LinkTo(step.to));
+  ++stats.sends_by_link[link];
+  stats.wire_bytes_by_link[link] += result_.sent_bytes;
 }
 
 }  // namespace spccl::runtime

@@ -295,6 +295,18 @@ TEST(NodePlanTest, EachSendStepTellsWhatWasDecided) {
   EXPECT_LT(second.wire_bytes, second.dense_bytes);
   EXPECT_GT(stats.encode_ns, 0);
   EXPECT_GT(stats.reduce_ns, 0);
+  // Each node compresses all elements and takes one frame of each step in.
+  const auto pici = static_cast<size_t>(Format::kPici);
+  EXPECT_EQ(stats.encoded[pici].dense_bytes, 2 * 4 * 8192 * 4);
+  EXPECT_GT(stats.encoded[pici].ns, 0);
+  EXPECT_LE(stats.encoded[pici].ns, stats.encode_ns);
+  EXPECT_EQ(stats.taken_in[pici].dense_bytes, 2 * 4 * 8192 * 4);
+  EXPECT_GT(stats.taken_in[pici].ns, 0);
+  EXPECT_LE(stats.taken_in[pici].ns, stats.reduce_ns);
+  EXPECT_EQ(stats.encoded[static_cast<size_t>(Format::kDense)].dense_bytes, 0);
+  const auto inter = static_cast<size_t>(policy::Link::kInter);
+  EXPECT_EQ(stats.wire_bytes_by_link[inter], stats.wire_bytes);
+  EXPECT_EQ(stats.wire_bytes_by_link[static_cast<size_t>(policy::Link::kIntra)], 0);
 }
 
 }  // namespace
