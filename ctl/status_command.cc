@@ -1,6 +1,7 @@
 // status, version, wait.
 #include <chrono>
 #include <ctime>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,7 @@ void SleepNanos(int64_t nanos) {
 // Until the daemon answers and is healthy; then, or at the end of `timeout_ns`, its last answer.
 absl::StatusOr<v1::GetStatusResponse> AwaitReady(const GlobalOptions& options, int64_t timeout_ns) {
   const int64_t end = MonotonicNanos() + timeout_ns;
+  std::optional<absl::Status> known;
   for (;;) {
     GlobalOptions attempt = options;
     const int64_t left = end - MonotonicNanos();
@@ -112,10 +114,12 @@ absl::StatusOr<v1::GetStatusResponse> AwaitReady(const GlobalOptions& options, i
       if (health.ok()) return response;
       response = health;
     }
+    // An attempt that was cut short by the end tells nothing: what was known before stands.
+    const bool cut_short =
+        left < options.deadline_ns && absl::IsDeadlineExceeded(response.status());
+    if (!known.has_value() || !cut_short) known = response.status();
     // A daemon that starts has no socket at first, or no folder: "denied" alone is for good.
-    if (ExitCodeOf(response.status()) == kDenied || MonotonicNanos() + kRetryNs >= end) {
-      return response;
-    }
+    if (ExitCodeOf(*known) == kDenied || MonotonicNanos() + kRetryNs >= end) return *known;
     SleepNanos(kRetryNs);
   }
 }

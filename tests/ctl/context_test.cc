@@ -217,11 +217,20 @@ TEST_F(ContextTest, WaitAndVersion) {
   EXPECT_EQ(Tool({"wait"}).code, kWrongUse);
   EXPECT_EQ(Tool({"version"}).out, "spcclctl " + std::string(kVersion) + "\nspccld 1.2.3\n");
   core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = false; });
-  EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "3s"}).code, kUnhealthy);
   std::thread healer(
       [this] { core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = true; }); });
   EXPECT_EQ(Tool({"wait", "--ready", "--timeout", "20s"}).code, kFine);
   healer.join();
+}
+
+// The attempt that is under way when the time is over does not unsay what the daemon said before.
+TEST_F(ContextTest, WaitTellsTheLastAnswer) {
+  core_.Update([](Snapshot* snapshot) { snapshot->core.healthy = false; });
+  core_.AnswerOnly(1);
+  const ToolRun run = Tool({"wait", "--ready", "--timeout", "3s"});
+  core_.AnswerAll();
+  EXPECT_EQ(run.code, kUnhealthy) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("not ready in time: the daemon is not healthy"));
 }
 
 TEST_F(ContextTest, ExitCodeOneIsWrongUse) {

@@ -6,6 +6,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace spccl::daemon {
+namespace {
+
+constexpr std::chrono::seconds kPatience(10);
+
+}  // namespace
 
 class FakeControl::Subscriber final : public Subscription {
  public:
@@ -22,7 +27,11 @@ class FakeControl::Subscriber final : public Subscription {
 };
 
 absl::StatusOr<Snapshot> FakeControl::GetSnapshot() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, kPatience, [this] { return answers_left_ != 0; })) {
+    return absl::DeadlineExceededError("the test has let the core hang");
+  }
+  if (answers_left_ > 0) --answers_left_;
   if (!failure_.ok()) return failure_;
   return snapshot_;
 }
@@ -86,6 +95,17 @@ void FakeControl::Fail(absl::Status status) {
   failure_ = std::move(status);
 }
 
+void FakeControl::AnswerOnly(int count) {
+  const std::lock_guard lock(mutex_);
+  answers_left_ = count;
+}
+
+void FakeControl::AnswerAll() {
+  const std::lock_guard lock(mutex_);
+  answers_left_ = -1;
+  changed_.notify_all();
+}
+
 void FakeControl::Emit(Event event, uint64_t skip) {
   const std::lock_guard lock(mutex_);
   event.sequence = next_sequence_ + skip;
@@ -96,8 +116,7 @@ void FakeControl::Emit(Event event, uint64_t skip) {
 
 bool FakeControl::WaitForSubscribers(size_t count) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(10),
-                           [&] { return subscribers_.size() == count; });
+  return changed_.wait_for(lock, kPatience, [&] { return subscribers_.size() == count; });
 }
 
 std::vector<std::pair<uint64_t, std::string>> FakeControl::aborts() {

@@ -30,6 +30,10 @@ class FakeControl final : public Control {
   void Update(const std::function<void(Snapshot*)>& change);
   // From now on GetSnapshot() answers with this, unless it is OK.
   void Fail(absl::Status status);
+  // Lets GetSnapshot() answer so many times more and hang then, for ten seconds at most, until
+  // AnswerAll().
+  void AnswerOnly(int count);
+  void AnswerAll();
   // Keeps the event, with the next sequence number plus `skip`, and tells it to all subscribers.
   void Emit(Event event, uint64_t skip = 0);
   // Blocks until there are so many subscribers; false after ten seconds.
@@ -42,6 +46,7 @@ class FakeControl final : public Control {
   std::condition_variable changed_;
   Snapshot snapshot_;
   absl::Status failure_;
+  int answers_left_ = -1;  // negative: no limit
   std::vector<std::pair<uint64_t, std::string>> aborts_;
   std::vector<Event> kept_;
   uint64_t next_sequence_ = 1, next_subscriber_ = 1;
