@@ -72,7 +72,8 @@ void Engine::OnReadable(uint64_t session_id) {
       CloseSession(session_id, ended ? "has ended" : "has closed its session", LogLevel::kInfo);
       return;
     }
-    HandlePacket(*session, std::span(bytes.data(), packet->bytes), *std::move(packet));
+    const std::span<const std::byte> request(bytes.data(), packet->bytes);
+    HandlePacket(*session, request, *std::move(packet));
   }
 }
 

@@ -131,7 +131,7 @@ void FibreMachine::RunLanes(LaneState& lane) {
         FibreLane view(this, &lane, lane.thread, static_cast<uint32_t>(lane.block->lanes.size()),
                        lane.block->number, grid_blocks_);
         (*body_)(view, lane.block->shared.get());
-      } catch (const Cancelled&) {
+      } catch (const Cancelled&) {  // NOLINT(bugprone-empty-catch): thrown to leave the body
       }
     }
     Release(&end_key_);

@@ -38,15 +38,16 @@ int64_t EighthNs(std::span<const int64_t> arrived_ns) {
 }  // namespace
 
 void Link::Measure(std::function<void()> done) {
-  bool known, begins = false;
+  bool begins = false;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (!status_.ok()) return;
-    known = probing_.over;
-    if (!known) {
-      probing_.done.push_back(std::move(done));
-      begins = !std::exchange(probing_.begun, true);
+    if (probing_.over) {
+      lock.unlock();
+      return done();
     }
+    probing_.done.push_back(std::move(done));
+    begins = !std::exchange(probing_.begun, true);
     if (begins) {
       probing_.content = FramePool::Shared().Take(kProbeBytes);
       // What the pool's buffers held before is nobody else's business.
@@ -54,7 +55,6 @@ void Link::Measure(std::function<void()> done) {
       probing_.content.set_size_bytes(kProbeBytes);
     }
   }
-  if (known) return done();
   // Not by the caller, whom copying them would keep.
   if (begins) options_.workers[0]->Post([self = shared_from_this()] { self->SendProbes(); });
 }
@@ -106,7 +106,7 @@ absl::Status Link::OnProbed(uint64_t arrived, uint64_t eighth_ns) {
     // Overtaken by a later one, or of probes that were under way when enough was known.
     if (arrived <= probing_.answered || probing_.over) return absl::OkStatus();
     probing_.answered = arrived;
-    const auto bytes = static_cast<double>(arrived / 8 * kProbeBytes);
+    const auto bytes = static_cast<double>(arrived) / 8 * kProbeBytes;
     probing_.bytes_per_second = bytes / (static_cast<double>(eighth_ns) * 1e-9);
     probing_.over = arrived == kProbes || (arrived >= kLeastProbes && eighth_ns >= kEnoughNs);
     if (probing_.over) {
