@@ -38,7 +38,7 @@ check_tidy() {
   tidy="$(command -v clang-tidy-19 || command -v clang-tidy-18 || command -v clang-tidy-16)" ||
     die "clang-tidy is missing: tools/packages.sh lint"
   [ -f build/dev/compile_commands.json ] || cmake --preset dev
-  cmake --build --preset dev --target spccl_control_proto  # the headers that are generated
+  cmake --build --preset dev --target spccl_generated_headers
   python3 tools/tidy.py --clang-tidy "$tidy" --build build/dev --jobs "$(nproc)" \
     --cache "${XDG_CACHE_HOME:-$HOME/.cache}/spccl-tidy" "${budget[@]}"
 }

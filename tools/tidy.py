@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -22,17 +23,26 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEEP_SECONDS = 30 * 24 * 3600
 
 
-def dependencies(build):
-    """object file -> the files it was made of, as the last build noted; empty if never built."""
-    found, current = {}, None
-    result = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True,
-                            check=False)
-    for line in result.stdout.splitlines():
-        if line and not line[0].isspace():
-            current = found.setdefault(line.split(": #deps")[0], [])
-        elif line.strip():
-            current.append(os.path.normpath(os.path.join(build, line.strip())))
-    return found
+def included(path, build, known):
+    """The files that this one includes by name in quotes, as far as they are ours or generated."""
+    if path not in known:
+        known[path] = set()
+        for name in re.findall(rb'^ *# *include +"([^"]+)"', path.read_bytes(), re.MULTILINE):
+            for folder in (path.parent, ROOT, ROOT / "client/include", build):
+                found = folder / name.decode()
+                if found.is_file():
+                    known[path].add(found)
+                    break
+    return known[path]
+
+
+def made_of(path, build, known):
+    """The file and all that it includes, directly or not; no need to have built it."""
+    found, new = set(), {path}
+    while new:
+        found |= new
+        new = set().union(*(included(file, build, known) for file in new)) - found
+    return sorted(found)
 
 
 def entries(build):
@@ -47,21 +57,23 @@ def entries(build):
 
 def digest_of(path, known):
     if path not in known:
-        known[path] = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+        known[path] = hashlib.sha256(path.read_bytes()).hexdigest()
     return known[path]
 
 
-def key_of(entry, deps, salt, known):
-    """Names a clean result: all that it depends on. None where the build does not know."""
-    made_of = deps.get(entry.get("output", ""), [])
-    if not made_of:
-        return None
+def packages():
+    """What is installed for development: of what the headers that are not ours depend on."""
+    result = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\n", "*-dev"],
+                            capture_output=True, check=False)
+    return result.stdout
+
+
+def key_of(entry, files, salt, digests):
+    """Names a clean result: by all that it depends on."""
     state = hashlib.sha256(salt)
     state.update(entry["command"].replace(str(ROOT), ".").encode())
-    for path in sorted(made_of):
-        inside = path.startswith(f"{ROOT}/")
-        name = path[len(f"{ROOT}/"):] if inside else path
-        state.update(f"{name}={digest_of(path, known)}\n".encode())
+    for path in files:
+        state.update(f"{path.relative_to(ROOT)}={digest_of(path, digests)}\n".encode())
     return state.hexdigest()
 
 
@@ -105,13 +117,13 @@ def main():
             old.unlink()
 
     version = subprocess.run([options.clang_tidy, "--version"], capture_output=True, check=True)
-    salt = version.stdout + (ROOT / ".clang-tidy").read_bytes()
-    deps, known, todo = dependencies(build), {}, []
+    salt = version.stdout + (ROOT / ".clang-tidy").read_bytes() + packages()
+    includes, digests, todo = {}, {}, []
     listed = entries(build)
     for entry in listed:
-        key = key_of(entry, deps, salt, known)
-        mark = options.cache / key if key else None
-        if mark and mark.exists():
+        files = made_of(pathlib.Path(entry["file"]), build, includes)
+        mark = options.cache / key_of(entry, files, salt, digests)
+        if mark.exists():
             mark.touch()
         else:
             todo.append((entry, mark))
@@ -130,7 +142,7 @@ def main():
                 left.append(name)
                 continue
             print(f"{name}: {'clean' if code == 0 else 'FAILED'}, {seconds:.1f} s", flush=True)
-            if code == 0 and mark:
+            if code == 0:
                 mark.touch()
             if code != 0:
                 failed.append(name)
