@@ -6,7 +6,9 @@ build=$1
 scratch=$2
 rm -rf "$scratch"
 mkdir -p "$scratch/project"
-cmake --install "$build" --prefix "$scratch/prefix" --component spccl_client >/dev/null
+for component in libspccl libspccl-dev; do
+  cmake --install "$build" --prefix "$scratch/prefix" --component "$component" >/dev/null
+done
 cat >"$scratch/project/main.c" <<'END'
 #include <spccl/spccl.h>
 int main(void) {

@@ -29,7 +29,7 @@ class SystemdTest(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.prefix = pathlib.Path(cls.folder.name) / "usr"
         code, text = run("cmake", "--install", BUILD, "--prefix", cls.prefix,
-                         "--component", "spccl_deploy")
+                         "--component", "spccld")
         assert code == 0, text
         # The programs are those of the build; they need not be installed for this.
         installed = cls.prefix / "lib/systemd/system/spccld.service"

@@ -41,7 +41,7 @@ class Hooks:
             if (build / "bin" / name).exists():
                 shutil.copy(build / "bin" / name, self.bin)
         done = subprocess.run(["cmake", "--install", build, "--prefix", self.folder / "usr",
-                               "--component", "spccl_deploy"], text=True,
+                               "--component", "spccld"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert done.returncode == 0, done.stdout
         self.scripts = self.folder / "usr/libexec/spccl/slurm"

@@ -1,0 +1,61 @@
+# What `cpack` makes of an installation: Debian packages, and a tar.gz that runs from wherever it is
+# unpacked. `cmake --preset package && cmake --build --preset package && cpack --preset package`.
+#
+#   spccld        the daemon, its systemd unit, Slurm's hooks, man page
+#   spcclctl      the operator's tool, its man page and completions
+#   libspcclN     the client library; N is its ABI
+#   libspccl-dev  header, CMake package, pkg-config file, the first program
+#   spccl-tools   spccl-perf, codec-bench and the classifier, to try it with
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
+set(CPACK_PACKAGE_VENDOR spccl)
+set(CPACK_PACKAGE_CONTACT "spccl <spccl@localhost>" CACHE STRING "Maintainer of the packages")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Collectives that do not send zeros")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_COMPONENTS_ALL spccld spcclctl libspccl libspccl-dev spccl-tools)
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
+# The tools need a library that is in another package of the same run.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/client)
+
+set(scripts ${PROJECT_SOURCE_DIR}/deploy/debian)
+set(CPACK_COMPONENT_SPCCLD_DESCRIPTION
+    "spccl's daemon.\nOwns the communicators, channels and codecs of all jobs on its node.")
+set(CPACK_DEBIAN_SPCCLD_PACKAGE_NAME spccld)
+set(CPACK_DEBIAN_SPCCLD_PACKAGE_SUGGESTS "munge, slurmd")
+set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_EXTRA
+    "${scripts}/spccld/postinst;${scripts}/spccld/prerm;${scripts}/spccld/postrm")
+set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+
+set(CPACK_COMPONENT_SPCCLCTL_DESCRIPTION
+    "spccl's operator tool.\nShows and steers the daemon of this node.")
+set(CPACK_DEBIAN_SPCCLCTL_PACKAGE_NAME spcclctl)
+
+set(CPACK_COMPONENT_LIBSPCCL_DESCRIPTION
+    "spccl's client library.\nProgrammes link it; the daemon of the node does the work.")
+set(CPACK_DEBIAN_LIBSPCCL_PACKAGE_NAME libspccl${PROJECT_VERSION_MAJOR})
+set(CPACK_DEBIAN_LIBSPCCL_PACKAGE_SECTION libs)
+
+set(CPACK_COMPONENT_LIBSPCCL-DEV_DESCRIPTION
+    "Header and build files of spccl's client library.\nFor find_package(spccl) and pkg-config.")
+set(CPACK_COMPONENT_LIBSPCCL-DEV_DEPENDS libspccl)
+set(CPACK_DEBIAN_LIBSPCCL-DEV_PACKAGE_NAME libspccl-dev)
+set(CPACK_DEBIAN_LIBSPCCL-DEV_PACKAGE_SECTION libdevel)
+
+set(CPACK_COMPONENT_SPCCL-TOOLS_DESCRIPTION
+    "Benchmarks and the example job of spccl.\nspccl-perf measures collectives, the classifier trains on text.")
+set(CPACK_COMPONENT_SPCCL-TOOLS_DEPENDS libspccl spccld)
+set(CPACK_DEBIAN_SPCCL-TOOLS_PACKAGE_NAME spccl-tools)
+
+# One archive of everything, under one folder that carries the name and version.
+set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
+set(CPACK_ARCHIVE_FILE_NAME spccl-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_PACKAGE_FILE_NAME ${CPACK_ARCHIVE_FILE_NAME})
+set(CPACK_INCLUDE_TOPLEVEL_DIRECTORY ON)
+include(CPack)

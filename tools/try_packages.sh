@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Installs the packages on a bare Debian 12 and runs the example there. See --help.
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+usage() {
+  cat <<'USAGE'
+Usage: tools/try_packages.sh [--mirror URL] [--keep FOLDER]
+
+Builds the packages (cpack), makes a bare Debian 12 with debootstrap, installs the .deb files in it
+with nothing but what they depend on, starts the daemon there as its own user, and runs the
+classifier and spccl-perf as another. Then unpacks the tar.gz in a folder of its own and runs its
+daemon, tool and benchmark from there. Removes the packages at the end and looks at what is left.
+Needs root, debootstrap and a Debian mirror; changes nothing outside of a temporary folder.
+
+  --mirror URL    where Debian comes from (default: the first that apt here uses)
+  --keep FOLDER   make or use the bare system in FOLDER, and leave it there
+  -h, --help
+USAGE
+}
+
+die() {
+  printf 'try_packages.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+# Of apt's own sources: either form, the first that ends in "debian".
+mirror="$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | tr ' ' '\n' |
+  grep -m 1 -E '^https?://.*debian/?$' || true)"
+keep=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage && exit 0 ;;
+    --mirror) mirror="${2:?--mirror takes a URL}" && shift ;;
+    --keep) keep="${2:?--keep takes a folder}" && shift ;;
+    *) usage >&2 && die "unknown argument: $1" ;;
+  esac
+  shift
+done
+[ "$(id -u)" -eq 0 ] || die "needs root, for debootstrap and chroot"
+command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
+[ -n "$mirror" ] || die "no mirror in apt's sources: name one with --mirror"
+
+# shellcheck source=tools/steps.sh
+. "$root/tools/steps.sh"
+cd "$root"
+
+step "package configure" cmake --preset package || die "step package configure failed"
+step "package build" cmake --build --preset package -j "$jobs" || die "step package build failed"
+rm -rf build/package/packages
+step "cpack" cpack --preset package || die "step cpack failed"
+
+bare="${keep:-$(mktemp -d "${TMPDIR:-/tmp}/spccl-bare-XXXXXX")}"
+cleanup() { [ -n "$keep" ] || rm -rf --one-file-system "$bare"; }
+trap cleanup EXIT
+if [ ! -x "$bare/bin/sh" ]; then
+  step "debootstrap" debootstrap --variant=minbase bookworm "$bare" "$mirror" ||
+    die "step debootstrap failed"
+fi
+mkdir -p "$bare/packages"
+cp build/package/packages/*.deb build/package/packages/*.tar.gz "$bare/packages/"
+cp tools/try_packages_inside.sh "$bare/packages/inside.sh"
+cp /etc/resolv.conf "$bare/etc/resolv.conf"
+
+# shellcheck disable=SC2016  # the inner shell expands them
+# Mounts that end with the processes; the network is this machine's.
+step "bare system" unshare --mount --pid --fork --kill-child bash -euc '
+  mount -t proc proc "$1/proc"
+  mount -t tmpfs tmpfs "$1/run"
+  mount --rbind /dev "$1/dev"
+  exec chroot "$1" /bin/bash /packages/inside.sh' _ "$bare" || die "step bare system failed"
+grep '^bare:' "$log_dir/bare-system.log"
