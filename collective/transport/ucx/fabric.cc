@@ -320,6 +320,10 @@ void Fabric::OnStopping(uint32_t worker) {
   for (const auto& link : links) RefuseHeld(workers_[worker].get(), worker, link.get());
 }
 
+void Fabric::OnStrayPart(uint32_t /*worker*/, const Message& message) {
+  if (FindLink(message.token) == nullptr) OnStranger(message);
+}
+
 void Fabric::OnRubbish(uint32_t worker) {
   if (rubbish_.fetch_add(1, std::memory_order_relaxed) == 0) {
     Log(LogLevel::kWarning, "ucx",

@@ -99,6 +99,7 @@ class Fabric final : private WorkerHandler {
   void OnReceived(uint32_t worker, const Message& message, Frame frame) override;
   void OnRendezvous(uint32_t worker, const Message& message, Rendezvous rendezvous) override;
   void OnReceiveFailed(uint32_t worker, const Message& message, absl::Status reason) override;
+  void OnStrayPart(uint32_t worker, const Message& message) override;
   void OnRubbish(uint32_t worker) override;
   void OnEndpointFailed(uint32_t worker, const Key128& link, absl::Status reason) override;
   void OnRoom(uint32_t worker, const Key128& link) override;

@@ -36,10 +36,10 @@ struct RawMessage {
   uint32_t to;
   uint64_t lane;
   uint32_t chunk;
-  uint32_t reserved_too;
+  uint32_t part_of;
   uint64_t index;
   uint64_t frame_bytes;
-  uint64_t reserved_end;
+  uint64_t part_offset;
 };
 static_assert(sizeof(RawMessage) == kMessageBytes);
 static_assert(alignof(RawMessage) == 8);
@@ -50,7 +50,9 @@ void Append(std::string* bytes, uint32_t value) {
 
 // What only some kinds have, in its range.
 bool FieldsOfKindFit(const RawMessage& raw) {
-  switch (static_cast<MessageKind>(raw.kind)) {
+  const auto kind = static_cast<MessageKind>(raw.kind);
+  if (!CarriesBytes(kind) && (raw.part_of != 0 || raw.part_offset != 0)) return false;
+  switch (kind) {
     case MessageKind::kProbe:
       return raw.frame_bytes == kProbeBytes;
     case MessageKind::kProbed:
@@ -108,6 +110,8 @@ MessageBytes FormatMessage(const Message& message) {
   raw.chunk = message.tag.chunk;
   raw.index = message.index;
   raw.frame_bytes = message.frame_bytes;
+  raw.part_of = message.part_of;
+  raw.part_offset = message.part_offset;
   MessageBytes bytes;
   std::memcpy(bytes.data(), &raw, sizeof(raw));
   return bytes;
@@ -119,9 +123,9 @@ std::optional<Message> ParseMessage(std::span<const std::byte> bytes) {
   std::memcpy(&raw, bytes.data(), sizeof(raw));
   if (raw.magic != kMessageMagic || raw.version != kWireVersion || raw.kind >= kMessageKindCount ||
       raw.phase >= kPhaseCount || !IsValidOpKind(raw.op_kind) || !IsValidDType(raw.dtype) ||
-      !IsValidRedOp(raw.redop) || raw.reserved != 0 || raw.reserved_too != 0 ||
-      raw.reserved_end != 0 || raw.frame_bytes > FramePool::kLargestFrame ||
-      !FieldsOfKindFit(raw)) {
+      !IsValidRedOp(raw.redop) || raw.reserved != 0 || raw.frame_bytes > FramePool::kLargestFrame ||
+      raw.part_offset % kPartBytes != 0 ||
+      (raw.part_offset != 0 && raw.part_offset >= raw.frame_bytes) || !FieldsOfKindFit(raw)) {
     return std::nullopt;
   }
   Message message;
@@ -136,6 +140,8 @@ std::optional<Message> ParseMessage(std::span<const std::byte> bytes) {
   message.stream = raw.stream;
   message.index = raw.index;
   message.frame_bytes = raw.frame_bytes;
+  message.part_of = raw.part_of;
+  message.part_offset = raw.part_offset;
   return message;
 }
 

@@ -67,7 +67,22 @@ struct Message {
   uint8_t stream = 0;  // the sender's worker
   uint64_t index = 0;  // of the frame among those of its operation, link and stream, from 0 on
   uint64_t frame_bytes = 0;  // kFrame, kProbe
+  // What comes with the message is the frame from here on: all of it if part_offset is 0 and so
+  // many bytes come, else a part of kPartBytes, or what is left for the last. Parts come in any
+  // order; those of one frame have the same number, that no other frame has which is on its way
+  // over the stream.
+  uint64_t part_offset = 0;
+  uint32_t part_of = 0;
 };
+
+// A part, its message and UCX's own headers fit into one of the segments that UCX copies into (see
+// context.cc): so UCX has nothing to put together.
+inline constexpr uint64_t kPartBytes = 58U << 10;
+// How many bytes come with a message that brings a part.
+constexpr uint64_t PartBytesOf(const Message& message) {
+  const uint64_t left = message.frame_bytes - message.part_offset;
+  return left < kPartBytes ? left : kPartBytes;
+}
 
 // What a message counts for while the receiver has not opened its operation, and the most that
 // these may come to on a link (see link.h). Both are part of the protocol.
@@ -84,7 +99,7 @@ inline constexpr uint64_t kProbesAnAnswer = 16;
 static_assert(kProbesAnAnswer % 16 == 0 && kProbes % kProbesAnAnswer == 0);
 
 inline constexpr unsigned kActiveMessageId = 17;  // of all messages, with UCX
-inline constexpr uint8_t kWireVersion = 1;
+inline constexpr uint8_t kWireVersion = 2;
 inline constexpr size_t kMessageBytes = 120;
 using MessageBytes = std::array<std::byte, kMessageBytes>;
 

@@ -91,109 +91,47 @@ Worker::~Worker() {
   for (Receiving* receiving : receiving_) delete receiving;
 }
 
-void Worker::Send(std::shared_ptr<Endpoint> endpoint, const Message& message, Frame frame) {
-  auto sending = std::make_unique<Sending>(
-      Sending{FormatMessage(message), std::move(frame), std::move(endpoint), this});
-  {
-    const std::lock_guard lock(queue_mutex_);
-    queue_.push_back(std::move(sending));
-  }
-  Kick();
-}
-
-// Sends what is queued, unless another thread holds the worker: whoever does looks at the queue
-// once more after letting go.
-void Worker::Kick() {
-  for (;;) {
-    bool wake;
-    {
-      const std::unique_lock lock(mutex_, std::try_to_lock);
-      if (!lock.owns_lock()) return;
-      TakeWorkLocked();
-      // What is not done yet goes on when the own thread looks. Relaxed: both under mutex_.
-      wake = asleep_.load(std::memory_order_relaxed) && (!sending_.empty() || !events_.empty());
-      if (wake) asleep_.store(false, std::memory_order_relaxed);
-    }
-    if (wake) ucp_worker_signal(worker_);
-    const std::lock_guard lock(queue_mutex_);
-    if (queue_.empty()) return;
-  }
-}
-
-bool Worker::TakeWorkLocked() {
-  std::deque<std::unique_ptr<Sending>> work;
-  {
-    const std::lock_guard lock(queue_mutex_);
-    work.swap(queue_);
-  }
-  for (std::unique_ptr<Sending>& sending : work) SendLocked(std::move(sending));
-  return !work.empty();
-}
-
-void Worker::SendLocked(std::unique_ptr<Sending> sending) {
-  if (sending->endpoint->handle == nullptr) return;  // closed meanwhile
-  ucp_request_param_t param = {};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  if (sending->endpoint->eager) {
-    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_AM_SEND_FLAG_EAGER;
-  }
-  param.cb.send = OnSent;
-  param.user_data = sending.get();
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  void* const request = ucp_am_send_nbx(sending->endpoint->handle, kActiveMessageId,
-                                        sending->header.data(), sending->header.size(),
-                                        sending->frame.data(), sending->frame.size_bytes(), &param);
-  if (UCS_PTR_IS_ERR(request)) {
-    FailLocked(sending->endpoint->link, UcxStatus(UCS_PTR_STATUS(request), "sending"));
-  } else if (request != nullptr) {
-    sending_.insert(sending.release());
-  } else {
-    SentLocked(*sending);
-  }
-}
-
-void Worker::SentLocked(const Sending& sending) {
-  if (!sending.endpoint->window->Remove(sending.frame.size_bytes())) return;
-  Event event{.kind = Event::Kind::kRoom};
-  event.message.token = sending.endpoint->link;
-  events_.push_back(std::move(event));
-}
-
-void Worker::OnSent(void* request, ucs_status_t status, void* sending) {
-  const std::unique_ptr<Sending> owner(static_cast<Sending*>(sending));
-  owner->worker->sending_.erase(owner.get());
-  if (status != UCS_OK && owner->endpoint->handle != nullptr) {
-    owner->worker->FailLocked(owner->endpoint->link, UcxStatus(status, "sending"));
-  }
-  owner->worker->SentLocked(*owner);
-  ucp_request_free(request);
-}
-
 ucs_status_t Worker::OnActiveMessage(void* self, const void* header, size_t header_bytes,
                                      void* data, size_t bytes, const ucp_am_recv_param_t* param) {
   Worker& worker = *static_cast<Worker*>(self);
   const std::optional<Message> message =
       ParseMessage({static_cast<const std::byte*>(header), header_bytes});
-  if (!message.has_value() || message->frame_bytes != bytes ||
-      (bytes > 0) != CarriesBytes(message->kind)) {
+  const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const bool whole =
+      message.has_value() && message->frame_bytes == bytes && message->part_offset == 0;
+  if (!message.has_value() || (bytes > 0) != CarriesBytes(message->kind) ||
+      (!whole && (rendezvous || bytes == 0 || bytes != PartBytesOf(*message)))) {
     worker.events_.push_back({.kind = Event::Kind::kRubbish});
     return UCS_OK;  // UCX drops the data
   }
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+  if (rendezvous) {
     worker.events_.push_back(
         {.kind = Event::Kind::kRendezvous, .message = *message, .rendezvous = {data}});
     return UCS_INPROGRESS;
   }
+  const std::span<const std::byte> content(static_cast<const std::byte*>(data), bytes);
+  if (!whole) {
+    worker.TakePartLocked(*message, content);
+    return UCS_OK;
+  }
   Frame frame;
-  if (CarriesBytes(message->kind)) {
+  if (bytes > 0) {
     frame = worker.options_.pool->Take(bytes);
     std::memcpy(frame.data(), data, bytes);
     frame.set_size_bytes(bytes);
   }
   worker.events_.push_back({.message = *message, .frame = std::move(frame)});
   return UCS_OK;
+}
+
+void Worker::TakePartLocked(const Message& message, std::span<const std::byte> bytes) {
+  if (!parts_.Admits(message.token)) {
+    events_.push_back({.kind = Event::Kind::kStray, .message = message});
+    return;
+  }
+  absl::StatusOr<Frame> frame = parts_.Take(message, bytes);
+  if (!frame.ok()) return FailLocked(message.token, frame.status());
+  if (frame->valid()) events_.push_back({.message = message, .frame = *std::move(frame)});
 }
 
 void Worker::Receive(const Message& message, Rendezvous rendezvous, Frame frame) {
@@ -302,6 +240,8 @@ void Worker::Deliver(Event event) {
       return handler.OnReceived(self, event.message, std::move(event.frame));
     case Event::Kind::kReceiveFailed:
       return handler.OnReceiveFailed(self, event.message, std::move(event.reason));
+    case Event::Kind::kStray:
+      return handler.OnStrayPart(self, event.message);
     case Event::Kind::kRubbish:
       return handler.OnRubbish(self);
     case Event::Kind::kEndpointFailed:

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "collective/transport/frame_pool.h"
 #include "collective/transport/ucx/context.h"
+#include "collective/transport/ucx/parts.h"
 #include "collective/transport/ucx/send_window.h"
 #include "collective/transport/ucx/spinner.h"
 #include "collective/transport/ucx/wire.h"
@@ -46,6 +48,8 @@ class WorkerHandler {
   virtual void OnRendezvous(uint32_t worker, const Message& message, Rendezvous rendezvous) = 0;
   // The end of a Receive that failed.
   virtual void OnReceiveFailed(uint32_t worker, const Message& message, absl::Status reason) = 0;
+  // A part of a frame arrived for no link that is connected.
+  virtual void OnStrayPart(uint32_t worker, const Message& message) = 0;
   // Something that is no message arrived; who sent it is not known.
   virtual void OnRubbish(uint32_t worker) = 0;
   virtual void OnEndpointFailed(uint32_t worker, const Key128& link, absl::Status reason) = 0;
@@ -106,9 +110,16 @@ class Worker {
   void Refuse(Rendezvous rendezvous);
 
  private:
+  struct Queued {
+    Message message;
+    Frame frame;
+    std::shared_ptr<Endpoint> endpoint;
+  };
+  // A frame, or a part of one.
   struct Sending {
     MessageBytes header;
     Frame frame;
+    uint64_t bytes;
     std::shared_ptr<Endpoint> endpoint;
     Worker* worker;
   };
@@ -123,6 +134,7 @@ class Worker {
       kRendezvous,
       kReceived,
       kReceiveFailed,
+      kStray,
       kRubbish,
       kEndpointFailed,
       kRoom
@@ -134,7 +146,8 @@ class Worker {
     absl::Status reason = {};
   };
 
-  explicit Worker(Options options) : options_(options), spinner_(options.most_spin_ns) {}
+  explicit Worker(Options options)
+      : options_(options), parts_(options.pool), spinner_(options.most_spin_ns) {}
   absl::Status Init(const Context& context);
 
   static ucs_status_t OnActiveMessage(void* self, const void* header, size_t header_bytes,
@@ -149,7 +162,10 @@ class Worker {
   void Deliver(Event event);
   void Kick();
   bool TakeWorkLocked();  // requires mutex_: sends what is queued; true if there was anything
-  void SendLocked(std::unique_ptr<Sending> sending);
+  void SendLocked(Queued queued);
+  void PutLocked(const std::shared_ptr<Endpoint>& endpoint, const Message& message, Frame frame,
+                 uint64_t offset, uint64_t bytes);
+  void TakePartLocked(const Message& message, std::span<const std::byte> bytes);
   void EndReceive(Receiving* receiving, ucs_status_t status);
   void FailLocked(const Key128& link, absl::Status reason);
   void SentLocked(const Sending& sending);
@@ -165,6 +181,8 @@ class Worker {
   // Guards all use of worker_, and what UCX's callbacks touch.
   std::mutex mutex_;
   std::vector<Event> events_;
+  Parts parts_;
+  uint32_t next_part_of_ = 0;
   std::set<Sending*> sending_;      // what UCX holds
   std::set<Receiving*> receiving_;  // what UCX holds
   std::set<std::shared_ptr<Endpoint>> endpoints_;
@@ -172,7 +190,7 @@ class Worker {
 
   // Guards what other threads leave for the own thread. Taken under mutex_ or alone.
   std::mutex queue_mutex_;
-  std::deque<std::unique_ptr<Sending>> queue_;
+  std::deque<Queued> queue_;
   std::vector<std::function<void()>> posts_;
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stopping_{false};

@@ -29,6 +29,7 @@ absl::StatusOr<std::shared_ptr<Endpoint>> Worker::Connect(const std::string& add
     return UcxStatus(status, "connecting to a peer over UCX");
   }
   endpoints_.insert(endpoint);
+  parts_.Admit(link);
   return endpoint;
 }
 
@@ -42,6 +43,7 @@ void Worker::Close(const std::shared_ptr<Endpoint>& endpoint) {
 
 void Worker::CloseLocked(Endpoint* endpoint) {
   if (endpoint->handle == nullptr) return;
+  parts_.Forget(endpoint->link);
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;

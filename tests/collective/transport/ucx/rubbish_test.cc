@@ -246,6 +246,50 @@ TEST_F(RubbishTest, AnAnswerToProbesThatNobodySentEndsTheLiarsLinkOnly) {
   ExpectHonestWorks();
 }
 
+TEST_F(RubbishTest, APartTwiceEndsTheLiarsLinkOnly) {
+  const auto communicator = OpenWithLiar({12, 1});
+  Message part = GoodFrame({12, 1}, 3 * kPartBytes);
+  part.part_offset = kPartBytes;
+  const std::vector<std::byte> data(kPartBytes);
+  ASSERT_TRUE(liar_.Send(FormatMessage(part), data));
+  AwaitAllSeen();
+  EXPECT_TRUE(link_->status().ok());
+  (void)liar_.Send(FormatMessage(part), data);
+  EXPECT_TRUE(failed_.Await());
+  EXPECT_EQ(reason_.code(), absl::StatusCode::kDataLoss) << reason_;
+  EXPECT_NE(reason_.message().find("liar"), std::string::npos);
+  ExpectHonestWorks();
+}
+
+TEST_F(RubbishTest, PartsOfWrongSizeAreDropped) {
+  const uint64_t before = pair_.fabric[0]->counters().rubbish;
+  Message part = GoodFrame({13, 1}, 2 * kPartBytes);
+  for (const uint64_t bytes : {uint64_t{0}, kPartBytes - 1, kPartBytes + 1}) {
+    ASSERT_TRUE(liar_.Send(FormatMessage(part), std::vector<std::byte>(bytes)));
+  }
+  part.part_offset = kPartBytes;
+  ASSERT_TRUE(liar_.Send(FormatMessage(part), std::vector<std::byte>(2 * kPartBytes)));
+  AwaitAllSeen();
+  EXPECT_EQ(pair_.fabric[0]->counters().rubbish, before + 5);  // and what AwaitAllSeen sends
+  EXPECT_TRUE(link_->status().ok());
+  ExpectHonestWorks();
+}
+
+TEST_F(RubbishTest, PartsOfStrangersAreRefused) {
+  RawPeer stranger;
+  stranger.Connect(own_.addresses[0]);
+  Message part = GoodFrame({14, 1}, 2 * kPartBytes);
+  part.token = {1, 2};
+  ASSERT_TRUE(stranger.Send(FormatMessage(part), std::vector<std::byte>(kPartBytes)));
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (pair_.fabric[0]->counters().refused == 0 && std::chrono::steady_clock::now() < deadline) {
+    stranger.Progress();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(pair_.fabric[0]->counters().refused, 1);
+  ExpectHonestWorks();
+}
+
 // The honest peer's word counts and the liar's does not reach it.
 TEST_F(RubbishTest, AnHonestLinkIsMeasuredBesideALiar) {
   Event done;

@@ -17,7 +17,9 @@ Message AMessage() {
           .tag = {.from = 9, .to = 10, .lane = 11, .chunk = 12, .phase = Phase::kAllGather},
           .stream = 13,
           .index = 14,
-          .frame_bytes = 15};
+          .frame_bytes = 2 * kPartBytes + 15,
+          .part_offset = 2 * kPartBytes,
+          .part_of = 16};
 }
 
 TEST(WireTest, AMessageComesBackAsItWas) {
@@ -36,7 +38,10 @@ TEST(WireTest, AMessageComesBackAsItWas) {
   EXPECT_EQ(got->tag.phase, Phase::kAllGather);
   EXPECT_EQ(got->stream, 13);
   EXPECT_EQ(got->index, 14);
-  EXPECT_EQ(got->frame_bytes, 15);
+  EXPECT_EQ(got->frame_bytes, 2 * kPartBytes + 15);
+  EXPECT_EQ(got->part_offset, 2 * kPartBytes);
+  EXPECT_EQ(got->part_of, 16);
+  EXPECT_EQ(PartBytesOf(*got), 15);
 }
 
 TEST(WireTest, WhatIsNoMessageIsRefused) {
@@ -47,8 +52,8 @@ TEST(WireTest, WhatIsNoMessageIsRefused) {
   std::vector<std::byte> longer(good.begin(), good.end());
   longer.emplace_back();
   EXPECT_FALSE(ParseMessage(longer).has_value());
-  // Magic, version, kind, phase, op, dtype, redop, reserved.
-  for (size_t at : {0, 1, 2, 3, 4, 5, 7, 48, 49, 50, 51, 92, 112}) {
+  // Magic, version, kind, phase, op, dtype, redop, reserved, part_offset.
+  for (size_t at : {0, 1, 2, 3, 4, 5, 7, 48, 49, 50, 51, 112}) {
     MessageBytes bad = good;
     bad[at] = std::byte{0xEE};
     EXPECT_FALSE(ParseMessage(bad).has_value()) << "byte " << at;
@@ -56,6 +61,24 @@ TEST(WireTest, WhatIsNoMessageIsRefused) {
   Message large = AMessage();
   large.frame_bytes = FramePool::kLargestFrame + 1;
   EXPECT_FALSE(ParseMessage(FormatMessage(large)).has_value());
+}
+
+TEST(WireTest, PartsBeginWhereAFrameIsCut) {
+  const auto parses = [](Message message) {
+    return ParseMessage(FormatMessage(message)).has_value();
+  };
+  Message part = AMessage();
+  for (const uint64_t offset : {uint64_t{0}, kPartBytes, 2 * kPartBytes}) {
+    part.part_offset = offset;
+    EXPECT_TRUE(parses(part)) << offset;
+    part.part_offset = offset + 1;
+    EXPECT_FALSE(parses(part)) << offset;
+  }
+  part.part_offset = 3 * kPartBytes;
+  EXPECT_FALSE(parses(part));
+  EXPECT_FALSE(parses({.kind = MessageKind::kOpen, .part_of = 1}));
+  EXPECT_FALSE(parses(
+      {.kind = MessageKind::kOpen, .frame_bytes = 2 * kPartBytes, .part_offset = kPartBytes}));
 }
 
 TEST(WireTest, ProbesAndAnswersToThemHaveTheirOwnRanges) {
