@@ -258,9 +258,16 @@ void Copy(const uint8_t* input, void* const* outputs, size_t output_count, uint6
   constexpr uint64_t kPiece = 16384;
   for (uint64_t at = 0; at < bytes; at += kPiece) {
     const uint64_t size = bytes - at < kPiece ? bytes - at : kPiece;
+    bool far = true;
     for (size_t j = 0; j < output_count; ++j) {
       if (outputs[j] == input) continue;
-      CopyOut<S>(input + at, static_cast<uint8_t*>(outputs[j]) + at, size, streaming);
+      uint8_t* const to = static_cast<uint8_t*>(outputs[j]) + at;
+      if (far) {
+        CopyOut<S, true>(input + at, to, size, streaming);
+      } else {
+        CopyOut<S>(input + at, to, size, streaming);
+      }
+      far = false;
     }
   }
   if (streaming) S::Fence();

@@ -47,10 +47,11 @@ SPCCL_INLINE void PrefetchAhead(const uint8_t* from) {
 }
 
 // Copies `bytes` bytes, streaming those that fill aligned vectors of the output. Unordered until
-// S::Fence().
-template <class S>
+// S::Fence(). kFar: from memory, or another core's cache.
+template <class S, bool kFar = false>
 SPCCL_INLINE void CopyOut(const uint8_t* from, uint8_t* to, uint64_t bytes, bool streaming) {
-  if (!streaming || !S::kStreams) {
+  streaming = streaming && S::kStreams;
+  if (!kFar && !streaming) {
     __builtin_memcpy(to, from, bytes);
     return;
   }
@@ -60,8 +61,14 @@ SPCCL_INLINE void CopyOut(const uint8_t* from, uint8_t* to, uint64_t bytes, bool
   __builtin_memcpy(to, from, head);
   uint64_t at = head;
   for (; at + 64 <= bytes; at += 64) {
+    if constexpr (kFar) PrefetchAhead<64>(from + at);
     for (size_t part = 0; part < 64; part += S::kBytes) {
-      S::StreamStore(to + at + part, Load<V>(from + at + part));
+      const V line = Load<V>(from + at + part);
+      if (streaming) {
+        S::StreamStore(to + at + part, line);
+      } else {
+        Store(to + at + part, line);
+      }
     }
   }
   __builtin_memcpy(to + at, from + at, bytes - at);

@@ -1,6 +1,5 @@
 #include "collective/runtime/host/step_run.h"
 
-#include <cstring>
 #include <utility>
 
 #include "base/status.h"
@@ -73,7 +72,8 @@ absl::Status StepRun::CombineDense(const Step& step, const Source& own, bool in_
 
 void StepRun::CopyWidening(const void* from, DType type, std::byte* to) {
   if (type == partial_type_) {
-    if (elements_ > 0) std::memcpy(to, from, elements_ * SizeOf(type));
+    void* const outputs[] = {to};
+    CopyToMany(from, outputs, elements_ * SizeOf(type), /*streaming=*/false);
   } else {
     Widen(op_.dtype, op_.redop, from, to, elements_);
   }
