@@ -111,7 +111,10 @@ class StepRun {
   // One pass over what came, the operand and the outputs.
   absl::Status ReduceStoreDense(const Source& own);
   // The all-gather decides by the shard's own sparsity, and the shard is in the cache.
+  bool CountsResult() const;
   void CountResult();
+  void NoteCounted(uint64_t nnz);
+  absl::Status WriteResult(const std::byte* result);
 
   // Copies and stores.
 

@@ -1,5 +1,6 @@
 #include "collective/runtime/host/step_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -127,9 +128,26 @@ absl::Status StepRun::ReduceStore(const Step& step) {
     Finish(op_.dtype, op_.redop, sum.data, result, elements_, ranks);
   }
   hot_ = result;
-  CountResult();
   if (same_type) stored_ = std::move(sum.frame);
-  return memory_.Write(result, context_.streaming);
+  return WriteResult(result);
+}
+
+// Counted piece by piece just before it is written: both then find it in the nearest cache.
+absl::Status StepRun::WriteResult(const std::byte* result) {
+  if (!CountsResult()) return memory_.Write(result, context_.streaming);
+  constexpr uint64_t kPiece = 8192;
+  const size_t width = SizeOf(op_.dtype);
+  absl::InlinedVector<void*, 8> outputs(memory_.mapped_outputs().begin(),
+                                        memory_.mapped_outputs().end());
+  uint64_t nnz = 0;
+  for (uint64_t at = 0; at < elements_; at += kPiece) {
+    const uint64_t elements = std::min(kPiece, elements_ - at);
+    nnz += CountNonzeros(op_.dtype, result + at * width, elements);
+    CopyToMany(result + at * width, outputs, elements * width, context_.streaming);
+    for (void*& output : outputs) output = static_cast<std::byte*>(output) + elements * width;
+  }
+  NoteCounted(nnz);
+  return memory_.WriteAttached(result);
 }
 
 DType StepRun::OperandType(const Step& step) const {
@@ -181,12 +199,16 @@ absl::Status StepRun::ReduceStoreDense(const Source& own) {
   return memory_.WriteAttached(hot_);
 }
 
+bool StepRun::CountsResult() const {
+  return run_.size() > 1 && op_.kind == OpKind::kAllReduce && args_.policy->compresses() &&
+         elements_ > 0;
+}
+
 void StepRun::CountResult() {
-  if (run_.size() == 1 || op_.kind != OpKind::kAllReduce || !args_.policy->compresses() ||
-      elements_ == 0) {
-    return;
-  }
-  const uint64_t nnz = CountNonzeros(op_.dtype, hot_, elements_);
+  if (CountsResult()) NoteCounted(CountNonzeros(op_.dtype, hot_, elements_));
+}
+
+void StepRun::NoteCounted(uint64_t nnz) {
   args_.policy->Counted(nnz, elements_);
   result_.stats.result_nnz += nnz;
   result_.stats.result_elements += elements_;
