@@ -183,6 +183,7 @@ absl::StatusOr<std::vector<Outcome>> Communicator::Submit(uint32_t rank, uint64_
     operation.first_arrival_ns = now_ns;
   }
   operation.arrived[rank] = true;
+  operation.last_arrival_ns = now_ns;
   ++operation.arrivals;
   if (!operation.poison.ok()) {
     outcomes.push_back({std::move(part), error.ok() ? operation.poison : error});
@@ -211,6 +212,8 @@ std::optional<ReadyOperation> Communicator::TakeReady(int64_t now_ns) {
     if (head == pending_.end() || head->second.arrivals < local_ranks_.size()) return std::nullopt;
     ReadyOperation ready;
     ready.sequence = head_++;
+    ready.first_arrival_ns = head->second.first_arrival_ns;
+    ready.last_arrival_ns = head->second.last_arrival_ns;
     head_since_ns_ = now_ns;
     const bool poisoned = !head->second.poison.ok();
     for (auto& part : head->second.parts) {

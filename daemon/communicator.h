@@ -50,6 +50,7 @@ struct ReadyOperation {
   uint64_t sequence = 0;
   std::vector<RankPart> parts;  // of the local ranks, ascending: see Communicator::local_ranks()
   absl::Status mismatch;        // ranks called different operations: complete all with this
+  int64_t first_arrival_ns = 0, last_arrival_ns = 0;
 };
 
 // A part that must be completed now.
@@ -69,6 +70,7 @@ class Communicator {
  public:
   // kConnecting: all ranks are known, and they are on several nodes, which connect.
   enum class State : uint8_t { kForming, kConnecting, kReady, kFailed };
+  static constexpr size_t kStateCount = 4;
 
   struct Member {
     uint64_t session_id = 0;  // 0: a rank of another node
@@ -169,7 +171,7 @@ class Communicator {
     std::vector<std::optional<RankPart>> parts;  // by rank; empty once completed
     std::vector<bool> arrived;
     uint32_t arrivals = 0;
-    int64_t first_arrival_ns = 0;
+    int64_t first_arrival_ns = 0, last_arrival_ns = 0;
     absl::Status poison;  // a part that cannot run
   };
 
@@ -207,6 +209,12 @@ class Communicator {
   bool running_ = false;
   int64_t running_since_ns_ = 0;
 };
+
+constexpr std::string_view NameOf(Communicator::State state) {
+  constexpr std::string_view kNames[Communicator::kStateCount] = {"forming", "connecting", "ready",
+                                                                  "failed"};
+  return kNames[static_cast<size_t>(state)];
+}
 
 // "all_reduce count=4 float32 sum"
 std::string Describe(const OpDesc& op);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "collective/policy/settings.h"
+#include "daemon/metrics/listen_address.h"
 
 namespace spccl::daemon {
 
@@ -48,6 +49,9 @@ struct Config {
   std::string peers_tls_ca, peers_tls_cert, peers_tls_key;  // PEM files; all or none
   bool peers_munge = false;
   int64_t peers_heartbeat_ns = 500'000'000;
+
+  // Where metrics are served: as metrics::ParseListenAddress reads it; empty: nowhere.
+  std::string metrics_listen = std::string(metrics::kDefaultListen);
 
   // Members may change everything, as root may; a name or a number; empty: root only.
   std::string admin_group;

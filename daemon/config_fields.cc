@@ -14,6 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "base/view.h"
+#include "daemon/metrics/listen_address.h"
 #include "daemon/peers/address.h"
 
 namespace spccl::daemon {
@@ -244,6 +245,22 @@ void AddPeerFields(std::vector<Field>* fields) {
                              &Config::peers_heartbeat_ns));
 }
 
+Field MetricsListen() {
+  return Make(
+      "metrics_listen",
+      "Where metrics are served; unix: metrics.sock in the runtime folder; empty: nowhere; port 0: "
+      "any. Whoever may connect sees all jobs' ids.",
+      "unix, unix:PATH with an absolute path, HOST:PORT with an IP address (IPv6 in brackets) or "
+      "localhost, or an empty string",
+      {TomlType::kString},
+      [](std::string_view text, Config* config) {
+        if (!text.empty() && !metrics::ParseListenAddress(text).ok()) return false;
+        config->metrics_listen = std::string(text);
+        return true;
+      },
+      [](const Config& config) { return QuoteToml(config.metrics_listen); });
+}
+
 void AddPolicyFields(std::vector<Field>* fields) {
   using policy::Settings, policy::Thresholds;
   fields->push_back(Choice<policy::Algorithm>(
@@ -305,6 +322,7 @@ std::vector<Field> BuildTable() {
   fields.push_back(ByteCount("limits.buffer_bytes", "Most registered bytes of one session.",
                              &Config::max_buffer_bytes_per_client));
   AddPeerFields(&fields);
+  fields.push_back(MetricsListen());
   fields.push_back(AdminGroup());
   AddPolicyFields(&fields);
   return fields;

@@ -160,6 +160,15 @@ absl::StatusOr<Snapshot> Core::GetSnapshot() {
   return std::move(*snapshot);
 }
 
+absl::StatusOr<metrics::CoreSample> Core::GetCoreSample() {
+  auto sample = std::make_shared<metrics::CoreSample>();  // shared, as the snapshot is
+  SPCCL_RETURN_IF_ERROR(Call([sample](Engine& engine) {
+    *sample = engine.MakeCoreSample();
+    return absl::OkStatus();
+  }));
+  return std::move(*sample);
+}
+
 absl::Status Core::AbortComm(uint64_t comm_id, const std::string& reason) {
   return Call([comm_id, reason](Engine& engine) { return engine.AbortComm(comm_id, reason); });
 }

@@ -44,6 +44,9 @@ class Core final : public Control {
   std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
                                           std::function<void(const Event&)> on_event) override;
 
+  // For the metrics. Errors as above.
+  absl::StatusOr<metrics::CoreSample> GetCoreSample();
+
   // Puts the limits and the time limits of `next` in force; everything else in it is ignored. What
   // began under the old ones ends under them. Errors as above.
   absl::Status Reconfigure(const CoreOptions& next);

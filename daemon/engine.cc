@@ -204,6 +204,10 @@ void Engine::CloseSession(uint64_t session_id, const std::string& reason, LogLev
     Record("session-closed", peer.job_id, 0, peer.uid,
            absl::StrCat("session ", session_id, " (pid ", peer.pid, "): ", reason));
   }
+  if (level == LogLevel::kWarning) ++registry_.telemetry.broken_sessions;
+  for (const auto& [id, buffer] : session->buffers) {
+    registry_.buffers.Remove(buffer.kind(), buffer.size_bytes);
+  }
   for (const auto& [handle, membership] : session->memberships) {
     LeaveComm(membership.comm_id, membership.rank, reason);
   }

@@ -19,6 +19,7 @@
 #include "daemon/core_options.h"
 #include "daemon/event_log.h"
 #include "daemon/event_loop.h"
+#include "daemon/metrics/sample.h"
 #include "daemon/nodes.h"
 #include "daemon/registry.h"
 #include "daemon/scheduler.h"
@@ -66,6 +67,9 @@ class Engine {
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
   EndedJob EndJob(const std::string& job_id);
   Snapshot MakeSnapshot() const;
+  // Work in proportion to sessions, communicators, jobs and nodes; takes no lock of a channel
+  // thread.
+  metrics::CoreSample MakeCoreSample() const;
   EventLog& events() { return events_; }
 
   uint64_t boot_id() const { return boot_id_; }

@@ -185,6 +185,7 @@ void Engine::FailComm(uint64_t comm_id, const CommFailure& failure, NodeId telle
        {"reason", std::string(failure.status.message())}});
   const uint32_t lost = comm.queued_ops();
   ForEachCounters(*entry, [lost](Counters& counters) { counters.failed_ops += lost; });
+  registry_.telemetry.AddCommFailure(failure.status, lost);
   Complete(comm.Fail(failure));
   TellMembers(*entry, was_forming);
   TellFailure(*entry, failure, teller);

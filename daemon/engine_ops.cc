@@ -170,7 +170,9 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
   if (const auto found = session.buffers.find(slot.relay); found != session.buffers.end()) {
     Buffer& buffer = found->second;
     ++buffer.uses;
+    registry_.buffers.Remove(buffer.kind(), buffer.size_bytes);
     buffer.is_relay = true;
+    registry_.buffers.Add(buffer.kind(), buffer.size_bytes);
     part.relay = std::make_shared<Relay>(buffer.mapping);
     part.buffers.relay = part.relay;
   }
@@ -247,6 +249,8 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   running->sequence = ready.sequence;
   running->parts = std::move(ready.parts);
   running->ranks = entry.comm.local_ranks();
+  running->first_arrival_ns = ready.first_arrival_ns;
+  running->last_arrival_ns = ready.last_arrival_ns;
   running->began_ns = MonotonicNanos();
   running->rank_names = entry.rank_names;
   entry.running = running;
@@ -341,9 +345,17 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
     AddStats(result.stats, counters);
   });
   if (!running->parts.empty()) {
-    const OpKind kind = running->parts[0].op.kind;
-    if (entry->across()) NoteDensity(*entry->group, kind, result.stats);
-    if (result.status.ok() && result.stats.dense_bytes != 0) NoteSends(*entry, kind, result.stats);
+    const OpDesc& op = running->parts[0].op;
+    registry_.telemetry.AddOperation(op,
+                                     {.first_arrival_ns = running->first_arrival_ns,
+                                      .last_arrival_ns = running->last_arrival_ns,
+                                      .began_ns = running->began_ns,
+                                      .ended_ns = now_ns},
+                                     result, running->payload_bytes);
+    if (entry->across()) NoteDensity(*entry->group, op.kind, result.stats);
+    if (result.status.ok() && result.stats.dense_bytes != 0) {
+      NoteSends(*entry, op.kind, result.stats);
+    }
   }
   running->parts.clear();
   running->task.reset();

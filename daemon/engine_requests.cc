@@ -260,6 +260,7 @@ absl::StatusOr<uint64_t> Engine::RegisterAddress(Session& session, const shm::Re
 absl::StatusOr<uint64_t> Engine::AddBuffer(Session& session, Buffer buffer) {
   const uint64_t id = registry_.next_buffer_id++;
   session.buffer_bytes += buffer.size_bytes;
+  registry_.buffers.Add(buffer.kind(), buffer.size_bytes);
   session.buffers.emplace(id, std::move(buffer));
   return id;
 }
@@ -270,6 +271,7 @@ absl::Status Engine::Deregister(Session& session, uint64_t buffer_id) {
     return absl::NotFoundError(absl::StrCat("buffer ", buffer_id, " is not registered"));
   }
   session.buffer_bytes -= found->second.size_bytes;
+  registry_.buffers.Remove(found->second.kind(), found->second.size_bytes);
   session.buffers.erase(found);
   std::erase_if(session.files, [](const auto& file) { return file.second.mapping.expired(); });
   return absl::OkStatus();

@@ -11,16 +11,6 @@
 namespace spccl::daemon {
 namespace {
 
-std::string_view NameOf(Communicator::State state) {
-  constexpr std::string_view kNames[] = {"forming", "connecting", "ready", "failed"};
-  return kNames[static_cast<int>(state)];
-}
-
-std::string KindOf(const Buffer& buffer) {
-  if (buffer.is_relay) return "relay";
-  return buffer.mapping ? "mapped" : "attach";
-}
-
 std::vector<RankInfo> MembersOf(const Communicator& comm) {
   std::vector<RankInfo> members;
   for (uint32_t rank = 0; rank < comm.ranks(); ++rank) {
@@ -86,7 +76,7 @@ Snapshot Engine::MakeSnapshot() const {
                                             .pid = session->peer.pid,
                                             .uid = session->peer.uid,
                                             .job_id = session->peer.job_id,
-                                            .kind = KindOf(buffer),
+                                            .kind = std::string(NameOf(buffer.kind())),
                                             .size_bytes = buffer.size_bytes,
                                             .uses = buffer.uses});
     }

@@ -9,6 +9,7 @@ void EventLog::Record(Event event) {
   timespec now;
   ::clock_gettime(CLOCK_REALTIME, &now);
   event.sequence = next_sequence_++;
+  ++counts_[event.kind];
   event.unix_nanos = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   std::erase_if(subscribers_,
                 [&event](const auto& subscriber) { return !subscriber->Deliver(event); });

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "daemon/control.h"
@@ -43,10 +45,13 @@ class EventLog {
   void Record(Event event);
   // With from_sequence > 0 first delivers what is still kept from there on.
   void Add(std::shared_ptr<Subscriber> subscriber, uint64_t from_sequence);
+  // How many there have been of each kind; kinds are words of this program, so they are few.
+  const std::map<std::string, uint64_t>& counts() const { return counts_; }
 
  private:
   uint64_t next_sequence_ = 1;
   std::deque<Event> kept_;
+  std::map<std::string, uint64_t> counts_;
   std::vector<std::shared_ptr<Subscriber>> subscribers_;
 };
 

@@ -21,6 +21,7 @@ class FairQueue {
     bool parked = false;  // nothing to run until the task's waker is called
     uint64_t wakes = 0;   // calls of the waker
     bool queued = true;
+    int64_t added_ns = 0;  // the scheduler's: when it was queued; 0: its first slice was taken
   };
   using EntryRef = std::shared_ptr<Entry>;
 

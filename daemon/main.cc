@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,14 +24,18 @@
 #include "base/version.h"
 #include "daemon/config.h"
 #include "daemon/control_server.h"
+#include "daemon/control_server_peers.h"
 #include "daemon/core.h"
 #include "daemon/job_table.h"
 #include "daemon/measure_costs.h"
+#include "daemon/metrics/endpoint.h"
+#include "daemon/metrics/http_server.h"
 #include "daemon/notify.h"
 #include "daemon/peer_nodes.h"
 #include "daemon/reload.h"
 #include "daemon/settings_store.h"
 #include "daemon/watchdog.h"
+#include "kernels/host/codec.h"
 
 namespace spccl::daemon {
 namespace {
@@ -118,12 +123,41 @@ peers::PeerNetOptions PeerOptionsOf(const Config& config) {
   return options;
 }
 
+// nullptr: the configuration wants none.
+absl::StatusOr<std::unique_ptr<metrics::HttpServer>> ServeMetrics(const Config& config,
+                                                                  Core* core) {
+  if (config.metrics_listen.empty()) return nullptr;
+  metrics::HttpOptions options;
+  SPCCL_ASSIGN_OR_RETURN(options.address, metrics::ParseListenAddress(config.metrics_listen));
+  SPCCL_ASSIGN_OR_RETURN(const std::optional<gid_t> group, ResolveGroup(config.admin_group));
+  options.admits = [group](int socket) {
+    const absl::StatusOr<Caller> caller = CallerOf(socket, group);
+    return caller.ok() && caller->administrator;
+  };
+  if (options.address.is_unix && options.address.path.empty()) {
+    options.address.path = config.runtime_dir + "/metrics.sock";
+  }
+  const bool is_open = metrics::IsOpen(options.address);
+  metrics::Source source{.version = kVersion,
+                         .codec_target = std::string(CurrentTarget()),
+                         .core = [core] { return core->GetCoreSample(); },
+                         .progress = [core] { return core->GetProgress(); }};
+  SPCCL_ASSIGN_OR_RETURN(
+      std::unique_ptr<metrics::HttpServer> server,
+      metrics::HttpServer::Create(std::move(options), metrics::MakeEndpoint(std::move(source))));
+  Log(is_open ? LogLevel::kWarning : LogLevel::kInfo, "metrics",
+      is_open ? "serving metrics to other machines, to whoever asks" : "serving metrics",
+      {{"address", server->address()}});
+  return server;
+}
+
 struct Parts {
   std::unique_ptr<SettingsStore> settings;
   std::unique_ptr<JobTable> jobs;
   std::unique_ptr<Nodes> nodes;  // nullptr: none are talked to
   std::unique_ptr<Core> core;
   std::unique_ptr<ControlServer> control;
+  std::unique_ptr<metrics::HttpServer> metrics;  // nullptr: there is none
 };
 
 absl::StatusOr<Parts> Start(const Config& config) {
@@ -143,6 +177,7 @@ absl::StatusOr<Parts> Start(const Config& config) {
   SPCCL_ASSIGN_OR_RETURN(parts.control,
                          ControlServer::Create(std::move(control), parts.core.get(),
                                                parts.settings.get(), parts.jobs.get()));
+  SPCCL_ASSIGN_OR_RETURN(parts.metrics, ServeMetrics(config, parts.core.get()));
   return parts;
 }
 
@@ -233,6 +268,7 @@ int Main(int argc, const char* const* argv) {
                     notify::WatchdogLimitNanos());
   Serve(argc, argv, signals, *parts, &watchdog, &config);
   Stop(config, signals, &watchdog, *parts->core);
+  parts->metrics.reset();
   parts->control.reset();
   Log(LogLevel::kInfo, "main", "stopped");
   return kFine;

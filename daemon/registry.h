@@ -23,6 +23,8 @@
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
+#include "daemon/metrics/buffer_tally.h"
+#include "daemon/metrics/telemetry.h"
 #include "daemon/node_costs.h"
 #include "daemon/nodes.h"
 #include "daemon/peer.h"
@@ -41,6 +43,11 @@ struct Buffer {
   uint64_t memory_id = 0;  // equal for buffers that are the same memfd; 0: the client's own memory
   uint64_t uses = 0;
   bool is_relay = false;  // an operation has used it as one
+
+  metrics::BufferKind kind() const {
+    if (is_relay) return metrics::BufferKind::kRelay;
+    return mapping ? metrics::BufferKind::kMapped : metrics::BufferKind::kAttach;
+  }
 };
 
 // Which memfd a mapping is of: one file of one session is mapped once.
@@ -88,7 +95,7 @@ struct RunningOp {
   std::vector<RankPart> parts;                                 // of this node's ranks, ascending
   std::vector<uint32_t> ranks;                                 // their numbers
   std::shared_ptr<const std::vector<std::string>> rank_names;  // of all ranks: "rank 2 (pid 123)"
-  int64_t began_ns = 0;
+  int64_t first_arrival_ns = 0, last_arrival_ns = 0, began_ns = 0;
   uint64_t payload_bytes = 0;
   std::shared_ptr<runtime::Task> task;  // refers back to this: the core thread drops it at the end
   // Why the core thread has cancelled it; written before `cancelled` is.
@@ -176,6 +183,8 @@ struct Registry {
   uint64_t next_session_id = 1, next_comm_id = 1, next_buffer_id = 1, next_memory_id = 1;
   uint32_t running_ops = 0;
   Counters counters;
+  metrics::BufferTally buffers;  // of all sessions
+  metrics::Telemetry telemetry;
 
   Session* FindSession(uint64_t id) const {
     const auto found = sessions.find(id);

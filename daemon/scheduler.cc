@@ -83,6 +83,7 @@ void Scheduler::Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtim
   {
     std::lock_guard lock(mutex_);
     const auto entry = queue_.Add(std::move(job_id), comm_id, std::move(task));
+    entry->added_ns = MonotonicNanos();
     NoteDue();
     // Under the lock, so that it is set before any thread can run the task.
     raw->SetWaker([this, weak = std::weak_ptr(entry)] { Wake(weak); });
@@ -144,7 +145,9 @@ void Scheduler::Run(Channel& channel) {
     const uint64_t wakes = entry->wakes;
     const int64_t now_ns = MonotonicNanos();
     due_since_ns_.store(now_ns, std::memory_order_relaxed);
+    const int64_t added_ns = std::exchange(entry->added_ns, 0);
     lock.unlock();
+    if (added_ns != 0) waits_.Observe(now_ns - added_ns);
     channel.slice_began_ns.store(now_ns, std::memory_order_relaxed);
     const runtime::Progress progress = entry->task->RunOne(scratch);
     channel.slice_began_ns.store(0, std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/fair_queue.h"
+#include "daemon/metrics/histogram.h"
 
 namespace spccl::daemon {
 
@@ -37,6 +38,8 @@ class Scheduler {
   int64_t OldestSliceNanos(int64_t now_ns) const;
   // How long no channel thread has taken a slice although there is one to take; 0 if there is none.
   int64_t DueNanos(int64_t now_ns) const;
+  // How long tasks have been queued before their first slice was taken.
+  const metrics::SharedTimes& waits() const { return waits_; }
 
  private:
   struct Channel {
@@ -58,6 +61,7 @@ class Scheduler {
   // When a slice was last taken, or became the only one to take; 0: there is none. Written under
   // the lock. Relaxed: a time stamp that orders nothing.
   std::atomic<int64_t> due_since_ns_{0};
+  metrics::SharedTimes waits_;
   std::vector<std::unique_ptr<Channel>> channels_;
 };
 

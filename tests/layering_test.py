@@ -43,6 +43,7 @@ RESTRICTED = [
      CUDA_PLACES),
     ("protobuf or gRPC", re.compile(r"^(google/protobuf|grpc)|\.pb\.h$"),
      ["proto/spccl/", "daemon/", "ctl/", "bench/", "tests/"]),
+    ("Beast or Asio", re.compile(r"^boost/(beast|asio)"), ["daemon/metrics/http_server.cc"]),
     ("UCX", re.compile(r"^(ucp|uct|ucs|ucm)/"),
      ["collective/transport/ucx/", "tests/collective/transport/ucx/"]),
 ]
@@ -174,6 +175,8 @@ class PlantedTest(unittest.TestCase):
             ("client/a.cc", "#include <nccl.h>"),
             ("daemon/a.cc", '#include "ucp/api/ucp.h"'),
             ("tests/daemon/a_test.cc", "#include <cuda.h>"),
+            ("daemon/metrics/http_server.h", '#include "boost/beast/http.hpp"'),
+            ("daemon/a.cc", "#include <boost/asio.hpp>"),
         ]:
             with self.subTest(path=path, line=line):
                 found = self.planted(path, line)
@@ -204,6 +207,7 @@ class PlantedTest(unittest.TestCase):
             ("kernels/launch/a.cu", "#include <cuda_runtime.h>"),
             ("collective/transport/nccl/a.cc", "#include <nccl.h>"),
             ("collective/transport/ucx/a.cc", '#include "ucp/api/ucp.h"'),
+            ("daemon/metrics/http_server.cc", '#include "boost/beast/http.hpp"'),
             ("daemon/a.cc", '// #include "client/comm.h"'),
         ]:
             with self.subTest(path=path, line=line):

@@ -40,6 +40,7 @@ lld
 munge
 nftables
 procps
+prometheus
 python3
 shellcheck
 slurm-client

@@ -32,8 +32,8 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   return address;
 }
 
-absl::StatusOr<UniqueFd> NewSocket() {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+absl::StatusOr<UniqueFd> NewSocket(int type) {
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
   return fd;
 }
@@ -49,7 +49,24 @@ absl::Status SetSendTimeout(int socket, int64_t timeout_ns) {
 }
 
 // Removes a socket file that nobody listens on. Leaves a live one, and anything that is no socket.
-absl::Status RemoveStaleSocket(const std::string& path) {
+absl::StatusOr<UniqueFd> Connect(const std::string& path, int type, int64_t timeout_ns) {
+  SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(type));
+  // On a UNIX socket the send timeout bounds connect(), which waits while the backlog is full. A
+  // zero would mean for ever.
+  SPCCL_RETURN_IF_ERROR(SetSendTimeout(fd.get(), std::max<int64_t>(timeout_ns, 1000)));
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      return absl::DeadlineExceededError("connect " + path + ": the listener does not accept");
+    }
+    return ErrnoStatus(errno, "connect " + path);
+  }
+  SPCCL_RETURN_IF_ERROR(SetSendTimeout(fd.get(), 0));
+  return fd;
+}
+
+absl::Status RemoveStaleSocket(const std::string& path, int type) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) {
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "stat " + path);
@@ -57,7 +74,7 @@ absl::Status RemoveStaleSocket(const std::string& path) {
   if (!S_ISSOCK(info.st_mode)) {
     return absl::FailedPreconditionError(path + " exists and is not a socket");
   }
-  absl::Status probe = ConnectSession(path, /*timeout_ns=*/0).status();
+  absl::Status probe = Connect(path, type, /*timeout_ns=*/0).status();
   // Connected, or a full backlog: somebody is there.
   if (probe.ok() || absl::IsDeadlineExceeded(probe)) {
     return absl::AlreadyExistsError("another process listens on " + path);
@@ -76,26 +93,17 @@ absl::Status TransferError(const char* what) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> ConnectSession(const std::string& path, int64_t timeout_ns) {
-  SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
-  // On a UNIX socket the send timeout bounds connect(), which waits while the backlog is full. A
-  // zero would mean for ever.
-  SPCCL_RETURN_IF_ERROR(SetSendTimeout(fd.get(), std::max<int64_t>(timeout_ns, 1000)));
-  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN) {
-      return absl::DeadlineExceededError("connect " + path + ": the listener does not accept");
-    }
-    return ErrnoStatus(errno, "connect " + path);
-  }
-  SPCCL_RETURN_IF_ERROR(SetSendTimeout(fd.get(), 0));
-  return fd;
+  return Connect(path, SOCK_SEQPACKET, timeout_ns);
 }
 
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode) {
+  return ListenUnix(path, SOCK_SEQPACKET, mode);
+}
+
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned mode) {
   SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  SPCCL_RETURN_IF_ERROR(RemoveStaleSocket(path));
-  SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
+  SPCCL_RETURN_IF_ERROR(RemoveStaleSocket(path, type));
+  SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(type));
   // The file is made with the descriptor's mode (less the umask): it is never more open than asked.
   if (::fchmod(fd.get(), mode) != 0) return ErrnoStatus(errno, "fchmod of a socket");
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

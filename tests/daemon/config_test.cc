@@ -57,6 +57,7 @@ pin = true
 op_timeout = "1m30s"
 codec = "pici-column"
 admin_group = 0
+metrics_listen = "127.0.0.1:9464"
 log = {level = "debug", format = "json"}
 [peers]
 listen = "[::]:7440"
@@ -79,6 +80,7 @@ ag = 1
   expected.op_timeout_ns = 90'000'000'000;
   expected.settings.codec = policy::Codec::kPiciColumn;
   expected.admin_group = "0";
+  expected.metrics_listen = "127.0.0.1:9464";
   expected.log_level = LogLevel::kDebug;
   expected.peers_listen = "[::]:7440";
   expected.peers_advertise = "node1.example";
@@ -116,6 +118,13 @@ TEST(ConfigTest, RefusalsNamePlaceFindingAndExpectation) {
   EXPECT_THAT(MessageOf("limits.buffer_bytes = \"99999999T\""), HasSubstr("expected bytes"));
   EXPECT_THAT(MessageOf("peers.listen = \"7440\""), HasSubstr("expected HOST:PORT"));
   EXPECT_THAT(MessageOf("peers.listen = \"::1:7440\""), HasSubstr("expected HOST:PORT"));
+  EXPECT_EQ(
+      MessageOf("channels = 2\nmetrics_listen = \"node1:9464\"\n"),
+      "f.toml:2:18: metrics_listen: found the string \"node1:9464\", expected unix, unix:PATH "
+      "with an absolute path, HOST:PORT with an IP address (IPv6 in brackets) or localhost, or "
+      "an empty string");
+  EXPECT_THAT(MessageOf("metrics_listen = 9464"), HasSubstr("found the integer 9464"));
+  EXPECT_THAT(MessageOf("metrics_listen = \"unix:m.sock\""), HasSubstr("expected unix"));
   EXPECT_THAT(MessageOf("peers.advertise = \"a b\""), HasSubstr("expected HOST or HOST:PORT"));
   EXPECT_THAT(MessageOf("peers.tls_key = \"key\""), HasSubstr("or an empty string"));
   EXPECT_THAT(MessageOf("channels = [1]"), HasSubstr("found an array"));
