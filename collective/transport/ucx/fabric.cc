@@ -1,6 +1,7 @@
 #include "collective/transport/ucx/fabric.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,10 @@ constexpr uint32_t kMostWorkers = 64;
 constexpr size_t kMostRetired = 256;
 
 }  // namespace
+
+uint32_t DefaultWorkers() {
+  return std::thread::hardware_concurrency() < 4 ? 1 : 2;
+}
 
 absl::StatusOr<std::unique_ptr<Fabric>> Fabric::Create(FabricOptions options) {
   if (options.workers == 0 || options.workers > kMostWorkers) {

@@ -31,9 +31,12 @@
 
 namespace spccl::transport::ucx {
 
+// One for every two cores, at most two: docs/adr/0006-ucx-transport.md, Threads.
+uint32_t DefaultWorkers();
+
 struct FabricOptions {
   // Each has a thread and its own connection to every peer; lanes are dealt out to them.
-  uint32_t workers = 2;
+  uint32_t workers = DefaultWorkers();
   // The longest time for which a worker's thread looks again and again before it sleeps.
   int64_t most_spin_ns = 50'000;
   // For tests and measurements: see Worker::ChooseProtocol. With UCX 1.13 a peer's death may then

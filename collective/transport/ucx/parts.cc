@@ -18,7 +18,7 @@ absl::StatusOr<Frame> Parts::Take(const Message& message, std::span<const std::b
   const auto [entry, fresh] = link.frames.try_emplace({message.stream, message.part_of});
   Incomplete& incomplete = entry->second;
   if (fresh) {
-    if (link.frames.size() > kMostFrames || (link.bytes > 0 && link.bytes + total > kMostBytes)) {
+    if (link.frames.size() > kMostFrames || link.bytes + total > kMostBytes) {
       link.frames.erase(entry);
       return lie("comes while ", link.frames.size(), " frames of ", link.bytes,
                  " bytes are incomplete");

@@ -18,9 +18,8 @@ namespace spccl::transport::ucx {
 // of a frame on one after the other, so few frames of a link are incomplete at once.
 class Parts {
  public:
-  static constexpr size_t kMostFrames = 64;  // incomplete, of a link
-  // Likewise, together; one frame alone may have more.
-  static constexpr uint64_t kMostBytes = FramePool::kLargestFrame;
+  static constexpr size_t kMostFrames = 64;                         // incomplete, of a link
+  static constexpr uint64_t kMostBytes = FramePool::kLargestFrame;  // likewise, together
 
   explicit Parts(FramePool* pool) : pool_(pool) {}
 
