@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -15,7 +16,10 @@ namespace spccl::daemon {
 namespace {
 
 constexpr int64_t kCheckEveryNs = 20'000'000;
-constexpr int kBusyTurnMs = 50, kIdleTurnMs = 500;
+constexpr int64_t kBusyTurnNs = 50'000'000, kIdleTurnNs = 500'000'000, kNanosPerMilli = 1'000'000;
+// So often the core thread turns within the limit, where that is little, or an idle one would seem
+// stuck.
+constexpr int64_t kTurnsPerStallLimit = 4;
 
 // Connections over the limit on sessions that are still accepted, so that they can be told why.
 constexpr uint64_t kRefusable = 64;
@@ -155,7 +159,10 @@ int Engine::Tick() {
     next_check_ns_ = now_ns + kCheckEveryNs;
     CheckDeadlines(now_ns);
   }
-  return registry_.sessions.empty() && listener_token_ != 0 ? kIdleTurnMs : kBusyTurnMs;
+  const bool idle = registry_.sessions.empty() && listener_token_ != 0;
+  const int64_t turn_ns = std::clamp(options_.stall_limit_ns / kTurnsPerStallLimit, kNanosPerMilli,
+                                     idle ? kIdleTurnNs : kBusyTurnNs);
+  return static_cast<int>(turn_ns / kNanosPerMilli);
 }
 
 void Engine::CheckDeadlines(int64_t now_ns) {

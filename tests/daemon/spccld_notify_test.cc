@@ -88,7 +88,7 @@ TEST(SpccldNotifyTest, AReloadThatIsRefusedChangesNothing) {
 
 TEST(SpccldNotifyTest, AWedgedChannelThreadStopsTheWatchdog) {
   NotifySocket manager(300'000'000);
-  const auto daemon = SpawnedDaemon::Start({"--stall-limit", "300ms"});
+  const auto daemon = SpawnedDaemon::Start({"--stall-limit", "1s"});
   ASSERT_THAT(daemon, IsOk());
   const std::string control = (*daemon)->runtime_dir() + "/control.sock";
   UniqueFd userfault;

@@ -1,8 +1,11 @@
 #include "daemon/watchdog.h"
 
+#include <poll.h>
+
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "daemon/control_server.h"
 #include "daemon/notify.h"
@@ -48,13 +51,16 @@ TEST(WatchdogTest, IsFedThreeTimesALimitWhileThereIsProgress) {
   EXPECT_EQ(manager.Next(0), "STATUS=serving");
 }
 
+constexpr char kStalled[] = "a channel thread makes no progress";
+constexpr int64_t kStallLimitNs = 1'000'000'000;
+
 // A core with one channel thread, whose tasks hang until the gate opens, and all that tells of it.
 class StalledDaemon {
  public:
   StalledDaemon() {
     CoreOptions options;
     options.channels = 1;
-    options.stall_limit_ns = 200'000'000;
+    options.stall_limit_ns = kStallLimitNs;
     options.inline_bytes = 0;
     const CoreHooks hooks = GateHooks(gate);
     env = std::make_unique<DaemonEnv>(options, &hooks);
@@ -67,6 +73,15 @@ class StalledDaemon {
     control_server = *std::move(server);
   }
   std::string control_socket() const { return ControlSocketPath(env->runtime_dir()); }
+  // Blocks until the channel thread has hung for longer than the limit, and from then on does.
+  bool AwaitStall() {
+    const int64_t end_ns = MonotonicNanos() + 20 * kStallLimitNs;
+    while (env->core().GetProgress().detail != kStalled) {
+      if (MonotonicNanos() > end_ns) return false;
+      ::poll(nullptr, 0, 1);
+    }
+    return true;
+  }
 
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
   std::unique_ptr<DaemonEnv> env;
@@ -88,15 +103,16 @@ TEST(WatchdogTest, AWedgedChannelThreadStopsItAndTurnsHealthBad) {
   ASSERT_THAT(buffer, IsOk());
   ASSERT_TRUE(rank.client.Push(AllReduceSlot(rank, *buffer, 16, 0, 0)));
   ASSERT_TRUE(daemon.gate->AwaitEntered(1));
+  ASSERT_TRUE(daemon.AwaitStall());
   ASSERT_TRUE(HealthBecomes(daemon.control_socket(), Health::kNotServing));
   const auto snapshot = daemon.env->core().GetSnapshot();  // what `spcclctl status` shows
   ASSERT_THAT(snapshot, IsOk());
   EXPECT_FALSE(snapshot->core.healthy);
-  EXPECT_EQ(snapshot->core.health_detail, "a channel thread makes no progress");
-  EXPECT_GE(snapshot->core.last_progress_age_ns, 200'000'000);
+  EXPECT_EQ(snapshot->core.health_detail, kStalled);
+  EXPECT_GE(snapshot->core.last_progress_age_ns, kStallLimitNs);
   manager.Clear();
   for (int turn = 0; turn < 5; ++turn) watchdog.Turn(MonotonicNanos());
-  EXPECT_EQ(manager.Next(0), "STATUS=UNHEALTHY: a channel thread makes no progress");
+  EXPECT_EQ(manager.Next(0), absl::StrCat("STATUS=UNHEALTHY: ", kStalled));
   EXPECT_EQ(manager.Next(0), std::nullopt);
 
   daemon.gate->Open();
