@@ -24,9 +24,11 @@ int64_t Watchdog::Turn(int64_t now_ns) {
   next_ns_ = now_ns + period_ns_;
   const Progress progress = progress_();
   if (progress.healthy) notify::Watchdog();
-  if (progress.healthy != told_healthy_) {
-    told_healthy_ = progress.healthy;
-    notify::Status(progress.healthy ? "serving" : absl::StrCat("UNHEALTHY: ", progress.detail));
+  const std::string status =
+      progress.healthy ? "serving" : absl::StrCat("UNHEALTHY: ", progress.detail);
+  if (status != told_) {
+    told_ = status;
+    notify::Status(status);
     Log(progress.healthy ? LogLevel::kInfo : LogLevel::kError, "main",
         progress.healthy ? "progress again" : "no progress", {{"reason", progress.detail}});
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "daemon/progress.h"
 
@@ -23,7 +24,7 @@ class Watchdog {
   const std::function<Progress()> progress_;
   const int64_t period_ns_;
   int64_t next_ns_ = 0;
-  bool told_healthy_ = true;
+  std::string told_ = "serving";  // the last status
 };
 
 }  // namespace spccl::daemon

@@ -44,9 +44,12 @@ TEST(WatchdogTest, IsFedThreeTimesALimitWhileThereIsProgress) {
   EXPECT_EQ(manager.Next(0), "STATUS=UNHEALTHY: stuck");
   watchdog.Turn(1300);
   EXPECT_EQ(manager.Next(0), std::nullopt);
+  progress.detail = "stuck elsewhere";
+  watchdog.Turn(1400);
+  EXPECT_EQ(manager.Next(0), "STATUS=UNHEALTHY: stuck elsewhere");
 
   progress = {.age_ns = 0, .healthy = true, .detail = ""};
-  watchdog.Turn(1400);
+  watchdog.Turn(1500);
   EXPECT_EQ(manager.Next(0), "WATCHDOG=1");
   EXPECT_EQ(manager.Next(0), "STATUS=serving");
 }
