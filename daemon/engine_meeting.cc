@@ -245,7 +245,8 @@ void Engine::BeginConnect(CommEntry& entry) {
     const NodeInfo& info = group.nodes[i].info;
     absl::StatusOr<NodeHold> hold = NodeHold::Connect(nodes_, info.address, info.boot_id);
     if (!hold.ok()) return FailComm(entry.comm.id(), {.status = hold.status()});
-    group.peers.try_emplace(hold->node(), *std::move(hold));
+    const auto node = hold->node();
+    group.peers.try_emplace(node, *std::move(hold));
   }
   ContinueConnect(entry);
 }

@@ -49,7 +49,7 @@ void Engine::ReviewTuning(CommEntry& entry) {
     if (IsNews(seen, wanted.densities[kind])) wanted.densities[kind] = seen;
   }
   if (wanted == group.tuning) return;
-  TuningChange change{.epoch = ++group.last_epoch, .tuning = std::move(wanted)};
+  TuningChange change{.epoch = ++group.last_epoch, .tuning = wanted};
   change.from_sequence = entry.comm.next_sequence();
   for (const NodeSeat& seat : group.nodes) {
     if (seat.id != 0) change.waiting_for.insert(seat.id);
@@ -70,7 +70,7 @@ absl::Status Engine::OnTuningPrepare(NodeId node, CommEntry& entry,
     return absl::InvalidArgumentError("a change of tuning that nobody may ask for now");
   }
   SPCCL_ASSIGN_OR_RETURN(policy::Tuning tuning, FromMessage(prepare.tuning()));
-  group.change = TuningChange{.epoch = prepare.epoch(), .tuning = std::move(tuning)};
+  group.change = TuningChange{.epoch = prepare.epoch(), .tuning = tuning};
   v1::PeerMessage message;
   v1::TuningPrepared& prepared = *message.mutable_tuning_prepared();
   prepared.set_comm_key(prepare.comm_key());
@@ -121,7 +121,7 @@ bool Engine::HoldsForTuning(const CommEntry& entry) {
 const policy::Tuning& Engine::TuningOf(CommEntry& entry, uint64_t sequence) {
   NodeGroup& group = *entry.group;
   while (!group.coming_changes.empty() && sequence >= group.coming_changes.front().from_sequence) {
-    group.tuning = std::move(group.coming_changes.front().tuning);
+    group.tuning = group.coming_changes.front().tuning;
     group.coming_changes.pop_front();
   }
   return group.tuning;
