@@ -15,6 +15,7 @@
 #include "kernels/host/codec.h"
 #include "kernels/redop.h"
 #include "tests/kernels/host/elements.h"
+#include "tests/support/thinning.h"
 
 namespace spccl {
 
@@ -37,7 +38,7 @@ class TestedCodec {
   virtual uint64_t LargeBytes() const { return kStreamingBytes; }
   // Every how many of the sizes, patterns and numbers of ranks to test; which ones is up to the
   // seed.
-  virtual uint32_t Thinning() const { return 1; }
+  virtual uint32_t Thinning() const { return kThinning; }
 
   // Random offsets for buffers, aligned as they must be.
   size_t FrameOffset(std::mt19937_64& rng) const {

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collective/runtime/cluster.h"
+#include "tests/support/thinning.h"
 
 namespace spccl::runtime {
 namespace {
@@ -115,7 +116,7 @@ TEST(NodePlanTest, SparseEqualsDenseProperty) {
   std::mt19937_64 random(Seed());
   constexpr double kSparsities[] = {0, 0.3, 0.5, 0.9, 0.99, 1};
   constexpr uint64_t kCounts[] = {0, 1, 2, 15, 16, 17, 63, 255, 1023, 4096, 4097};
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < Thinned(300); ++round) {
     ClusterCase c;
     do {
       c.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];

@@ -1,0 +1,29 @@
+// How much of a property test's inputs are drawn.
+#pragma once
+
+#include <algorithm>
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SPCCL_THREAD_SANITIZER 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define SPCCL_THREAD_SANITIZER 1
+#endif
+
+namespace spccl {
+
+// For code of one thread, or tests that say why. ThreadSanitizer makes it about ten times as slow,
+// and what it could find there the first inputs show as well as all that the other builds draw.
+#if defined(SPCCL_THREAD_SANITIZER)
+inline constexpr int kThinning = 8;
+#else
+inline constexpr int kThinning = 1;
+#endif
+
+// So many of `all` cases, at least one.
+constexpr int Thinned(int all) {
+  return std::max(1, all / kThinning);
+}
+
+}  // namespace spccl
