@@ -1,8 +1,15 @@
 # The project's three kinds of target. Each links spccl_flags privately, so that no flag is global.
 
+# TOGETHER below: builds that precompile headers also compile the sources as one file, for a target
+# whose files all include a heavy header.
+function(spccl_compile_together NAME)
+  if(SPCCL_PRECOMPILE)
+    set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  endif()
+endfunction()
+
 # spccl_library(NAME SRCS a.cc... DEPS lib... [TOGETHER]): a static library with the alias spccl::NAME;
-# with no sources, a header-only one. TOGETHER: builds that precompile headers also compile the sources
-# as one file, for a library whose files all include a heavy header.
+# with no sources, a header-only one.
 function(spccl_library NAME)
   cmake_parse_arguments(ARG "TOGETHER" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
@@ -10,8 +17,8 @@ function(spccl_library NAME)
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
     target_include_directories(spccl_${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     spccl_precompile(spccl_${NAME} spccl_precompiled)
-    if(ARG_TOGETHER AND SPCCL_PRECOMPILE)
-      set_target_properties(spccl_${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    if(ARG_TOGETHER)
+      spccl_compile_together(spccl_${NAME})
     endif()
   else()
     add_library(spccl_${NAME} INTERFACE)
@@ -28,20 +35,24 @@ function(spccl_binary NAME)
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
 endfunction()
 
-# spccl_test(NAME SRCS a_test.cc... DEPS lib... [TIMEOUT s] [LABELS l...]): a GoogleTest executable that
-# ctest runs whole, as one test (a process a case would cost more than the cases).
+# spccl_test(NAME SRCS a_test.cc... DEPS lib... [TIMEOUT s] [LABELS l...] [TOGETHER]): a GoogleTest
+# executable that ctest runs whole, as one test (a process a case would cost more than the cases). Those
+# that may take longest (TIMEOUT) start first, so that none of them is left alone at the end.
 function(spccl_test NAME)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   spccl_precompile(${NAME} spccl_precompiled_test)
+  if(ARG_TOGETHER)
+    spccl_compile_together(${NAME})
+  endif()
   add_test(NAME ${NAME} COMMAND ${NAME})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-                       ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
+                       LABELS "${ARG_LABELS}" ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
 endfunction()
 
 # What tests' processes read (gRPC's other resolver leaks; spccld sets it itself), including the daemons and ranks that a test starts.

@@ -5,13 +5,12 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 usage() {
   cat <<'USAGE'
-Usage: tools/lint.sh [--fix] [--budget SECONDS] format|tidy...
+Usage: tools/lint.sh [--fix] [--changed COMMITS] format|tidy...
 
   format    clang-format 14 over every C and C++ file; --fix rewrites the files instead
   tidy      clang-tidy with .clang-tidy over every .cc file of the dev build. What was clean is
             remembered in the user's cache folder, so that a second run checks only what changed.
-            With --budget, files are begun only for so many seconds: those changed last first, those
-            under tests/ last; the rest wait for the next run.
+            With --changed, only what the last so many commits changed, and what is not committed.
   -h, --help
 USAGE
 }
@@ -40,19 +39,19 @@ check_tidy() {
   [ -f build/dev/compile_commands.json ] || cmake --preset dev
   cmake --build --preset dev --target spccl_generated_headers
   python3 tools/tidy.py --clang-tidy "$tidy" --build build/dev --jobs "$(nproc)" \
-    --cache "${XDG_CACHE_HOME:-$HOME/.cache}/spccl-tidy" "${budget[@]}"
+    --cache "${XDG_CACHE_HOME:-$HOME/.cache}/spccl-tidy" "${changed[@]}"
 }
 
 fix=no
-budget=()
+changed=()
 checks=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage && exit 0 ;;
     --fix) fix=yes ;;
-    --budget)
-      [[ "${2:-}" =~ ^[0-9]+$ ]] || die "--budget takes seconds, not '${2:-}'"
-      budget=(--budget "$2")
+    --changed)
+      [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || die "--changed takes a number of commits, not '${2:-}'"
+      changed=(--changed "$2")
       shift
       ;;
     format | tidy) checks+=("$1") ;;

@@ -4,8 +4,8 @@
 A file is checked again when it, a header that it includes, its compile command, the checks or
 clang-tidy itself have changed. tools/lint.sh calls this.
 
-Files outside tests/ go first, and of those what was changed last. With --budget, files are begun only
-for so many seconds after the start; those left over are named, and wait for the next run.
+What was changed last goes first. With --changed, only the files go that the last so many commits
+changed, or whose own header they did, and what is not committed yet.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEEP_SECONDS = 30 * 24 * 3600
+COMMITS_TO_ORDER_BY = 200
 
 
 def included(path, build, known):
@@ -77,25 +78,26 @@ def key_of(entry, files, salt, digests):
     return state.hexdigest()
 
 
-def changed_last():
-    """path -> how many files were changed after it, as far as git tells: 0 is not committed yet."""
+def changed_last(commits):
+    """What the last so many commits changed, without suffixes -> how many were changed after it; 0 is
+    not committed yet. A header and the source of its name count as one."""
     order = {}
     for command in (["git", "diff", "--name-only", "HEAD"],
-                    ["git", "log", "-n", "200", "--format=", "--name-only"]):
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+                    ["git", "ls-files", "--others", "--exclude-standard"],
+                    ["git", "log", "-n", str(commits), "--format=", "--name-only"]):
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         for line in result.stdout.splitlines():
-            order.setdefault(str(ROOT / line), len(order))
+            if line.endswith((".cc", ".h")):
+                order.setdefault((ROOT / line).with_suffix(""), len(order))
     return order
 
 
-def is_test(entry):
-    return pathlib.Path(entry["file"]).is_relative_to(ROOT / "tests")
+def stem(entry):
+    return pathlib.Path(entry["file"]).with_suffix("")
 
 
-def check(tidy, build, entry, last_start):
+def check(tidy, build, entry):
     start = time.monotonic()
-    if start > last_start:
-        return None, "", "", 0
     result = subprocess.run([tidy, "--quiet", "-p", str(build), entry["file"]], capture_output=True,
                             text=True, check=False)
     return result.returncode, result.stdout, result.stderr, time.monotonic() - start
@@ -107,9 +109,8 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--changed", type=int, metavar="COMMITS")
     options = parser.parse_args()
-    last_start = time.monotonic() + options.budget
     build = options.build.resolve()
     options.cache.mkdir(parents=True, exist_ok=True)
     for old in options.cache.iterdir():
@@ -119,7 +120,8 @@ def main():
     version = subprocess.run([options.clang_tidy, "--version"], capture_output=True, check=True)
     salt = version.stdout + (ROOT / ".clang-tidy").read_bytes() + packages()
     includes, digests, todo = {}, {}, []
-    listed = entries(build)
+    order = changed_last(options.changed or COMMITS_TO_ORDER_BY)
+    listed = [entry for entry in entries(build) if not options.changed or stem(entry) in order]
     for entry in listed:
         files = made_of(pathlib.Path(entry["file"]), build, includes)
         mark = options.cache / key_of(entry, files, salt, digests)
@@ -127,30 +129,24 @@ def main():
             mark.touch()
         else:
             todo.append((entry, mark))
-    order = changed_last()
-    todo.sort(key=lambda item: (is_test(item[0]), order.get(item[0]["file"], len(order))))
+    todo.sort(key=lambda item: order.get(stem(item[0]), len(order)))
 
-    failed, left = [], []
+    failed = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        running = {pool.submit(check, options.clang_tidy, build, entry, last_start): (entry, mark)
+        running = {pool.submit(check, options.clang_tidy, build, entry): (entry, mark)
                    for entry, mark in todo}
         for done in concurrent.futures.as_completed(running):
             entry, mark = running[done]
             code, out, err, seconds = done.result()
             name = os.path.relpath(entry["file"], ROOT)
-            if code is None:
-                left.append(name)
-                continue
             print(f"{name}: {'clean' if code == 0 else 'FAILED'}, {seconds:.1f} s", flush=True)
             if code == 0:
                 mark.touch()
             if code != 0:
                 failed.append(name)
                 print(out or err, flush=True)
-    if left:
-        print(f"no time left for {len(left)} files: {' '.join(sorted(left))}")
     print(f"clang-tidy: {len(listed)} files, {len(listed) - len(todo)} known to be clean, "
-          f"{len(left)} left, {len(failed)} failed: {' '.join(sorted(failed))}")
+          f"{len(failed)} failed: {' '.join(sorted(failed))}")
     sys.exit(bool(failed))
 
 
