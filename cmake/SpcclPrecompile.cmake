@@ -13,7 +13,8 @@ set(SPCCL_COMMON_HEADERS
 
 # Makes the target that owns a precompiled header; others reuse it by spccl_precompile().
 function(spccl_precompiled_header NAME)
-  file(WRITE ${PROJECT_BINARY_DIR}/precompile/${NAME}.cc "")
+  # CONFIGURE, not WRITE: configuring again leaves it as it is, and all that was compiled with it.
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompile/${NAME}.cc CONTENT "")
   add_library(${NAME} OBJECT ${PROJECT_BINARY_DIR}/precompile/${NAME}.cc)
   target_link_libraries(${NAME} PRIVATE spccl_flags absl::status absl::statusor absl::strings)
   target_precompile_headers(${NAME} PRIVATE ${ARGN})
