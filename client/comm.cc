@@ -26,6 +26,16 @@ Comm::Comm(std::shared_ptr<Session> session, uint32_t id, int rank, int ranks)
   session_->AddComm();
 }
 
+Relay* Comm::relay() {
+  std::call_once(relay_asked_, [this] {
+    auto relay =
+        Relay::Open(*session_, id_, static_cast<uint32_t>(rank_), static_cast<uint32_t>(ranks_));
+    // Else operations run without: over several nodes, or where there is no memory for more.
+    if (relay.ok()) relay_ = *std::move(relay);
+  });
+  return relay_.get();
+}
+
 absl::Status Comm::Health() const {
   {
     const std::lock_guard lock(mutex_);

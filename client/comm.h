@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "client/memory.h"
 #include "client/operation.h"
+#include "client/relay.h"
 #include "client/session.h"
 #include "client/stream.h"
 
@@ -28,6 +29,8 @@ class Comm {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const std::shared_ptr<Session>& session() const { return session_; }
+  // Asked for at the first call (blocks for the daemon's reply); null: there are none.
+  Relay* relay();
   // Runs the operations that name no stream.
   const std::shared_ptr<Stream>& null_stream() const { return null_stream_; }
 
@@ -80,6 +83,9 @@ class Comm {
   const uint32_t id_;
   const int rank_, ranks_;
   const std::shared_ptr<Stream> null_stream_;
+
+  std::once_flag relay_asked_;
+  std::unique_ptr<Relay> relay_;
 
   std::atomic<uint64_t> completed_{0};
   mutable std::mutex mutex_;

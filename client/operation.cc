@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -147,23 +146,35 @@ absl::StatusOr<std::shared_ptr<Region>> Operation::CopyIn() {
   return buffer;
 }
 
-absl::StatusOr<std::shared_ptr<Region>> Operation::TakeRelay() {
-  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> memory, staging_->Take(shm::kRelayBytes));
-  SPCCL_ASSIGN_OR_RETURN(submission_.relay, memory->BufferId(comm_->session()));
-  return memory;
+void Operation::RunRelayed() {
+  Relay* const relay = comm_->relay();
+  submission_.relay = relay == nullptr ? 0 : 1;
+  SubmitWhenRoom();
+  if (is_finished()) return;
+  auto end = Relay::End::kElsewhere;
+  if (relay != nullptr) {
+    end = relay->Exchange({.sequence = submission_.sequence,
+                           .send = call_.send,
+                           .recv = call_.recv,
+                           .bytes = bytes_.recv_bytes,
+                           .dtype = static_cast<DType>(call_.dtype),
+                           .redop = static_cast<RedOp>(call_.redop)},
+                          {.has_ended = [this] { return WaitSubmitted(/*deadline_ns=*/0); },
+                           .tell_daemon = [this] { comm_->session()->rings().RingDoorbell(); }});
+  }
+  WaitSubmitted(/*deadline_ns=*/-1);
+  if (result_.ok() && end == Relay::End::kCutShort) {
+    result_ = absl::InternalError("the operation ended before this rank had its results");
+  }
+  Finish(std::move(result_));
 }
 
 void Operation::RunStaged() {
-  auto buffer = relayed_ ? TakeRelay() : CopyIn();
+  if (relayed_) return RunRelayed();
+  auto buffer = CopyIn();
   if (!buffer.ok()) return Fail(buffer.status());
-  std::optional<Relay> relay;
-  if (relayed_) relay.emplace(*buffer, [this] { comm_->session()->rings().RingDoorbell(); });
   SubmitWhenRoom();
   if (is_finished()) return staging_->GiveBack(*std::move(buffer));
-  if (relay.has_value()) {
-    relay->Exchange(call_.send, call_.recv, bytes_.recv_bytes,
-                    [this] { return WaitSubmitted(/*deadline_ns=*/0); });
-  }
   WaitSubmitted(/*deadline_ns=*/-1);
   // After an error the daemon may not have let go of the buffer: it is not used again.
   if (result_.ok()) {

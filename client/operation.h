@@ -62,10 +62,10 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   absl::StatusOr<shm::BufferRef> Locate(const MemoryTable& memory, const void* data, size_t bytes,
                                         bool* stage, std::shared_ptr<Region>* region);
   absl::StatusOr<Rings::Push> TrySubmit(uint32_t* seen);
-  // Whether to offer a relay: an all-reduce of much ordinary memory.
+  // Whether to offer passing through relays: an all-reduce of much ordinary memory.
   bool WantsRelay() const;
   absl::StatusOr<std::shared_ptr<Region>> CopyIn();
-  absl::StatusOr<std::shared_ptr<Region>> TakeRelay();
+  void RunRelayed();
   void OnDone(absl::Status result) override;
   void Finish(absl::Status result);
   void ReleaseMemory();

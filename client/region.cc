@@ -21,9 +21,9 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Makes the pages present now, so that the first operation does not pay for them and a full system
-// is told here, not by a signal later.
-absl::Status Populate(std::byte* data, size_t size_bytes) {
+}  // namespace
+
+absl::Status MakePresent(std::byte* data, size_t size_bytes) {
   // Wishes: a system may have no huge pages for shared memory. Most are set up to give none of
   // themselves (shmem_enabled: never), but do collapse a range on demand, from one page of it on
   // (Linux 6.1). With small pages a pass over large buffers takes nearly twice as long.
@@ -42,8 +42,6 @@ absl::Status Populate(std::byte* data, size_t size_bytes) {
       absl::StrCat("the system has no ", size_bytes, " bytes of shared memory"));
 }
 
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<Region>> Region::Allocate(size_t size_bytes) {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   size_t rounded;
@@ -59,7 +57,7 @@ absl::StatusOr<std::shared_ptr<Region>> Region::Allocate(size_t size_bytes) {
   rounded -= rounded % page;
   SPCCL_ASSIGN_OR_RETURN(UniqueFd memfd, CreateSealedMemfd("spccl-memory", rounded));
   SPCCL_ASSIGN_OR_RETURN(SharedMapping mapping, SharedMapping::Create(memfd.get(), rounded));
-  SPCCL_RETURN_IF_ERROR(Populate(mapping.data(), rounded));
+  SPCCL_RETURN_IF_ERROR(MakePresent(mapping.data(), rounded));
   std::shared_ptr<Region> region(new Region(mapping.data(), rounded));
   region->memfd_ = std::move(memfd);
   region->mapping_ = std::move(mapping);

@@ -16,6 +16,11 @@
 
 namespace spccl::client {
 
+// Makes the pages of shared memory present now, as huge ones where the system lets it, so that the
+// first operation does not pay for them and a full system is told here, not by a signal later.
+// ResourceExhausted where it has no more. `data` begins a page.
+absl::Status MakePresent(std::byte* data, size_t size_bytes);
+
 // Owner of the mapping, if it is the library's, and of the registration with the daemon.
 // Thread-safe.
 class Region {

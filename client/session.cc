@@ -86,6 +86,7 @@ struct Session::Call {
   bool abandoned = false;
   bool done = false;
   shm::Reply reply;
+  std::vector<UniqueFd> fds;
 };
 
 Session::Session(std::string path, UniqueFd socket, pid_t daemon_pid)
@@ -223,6 +224,15 @@ absl::StatusOr<shm::Reply> Session::Ask(const shm::Request& request, const char*
   return Await(call, phase);
 }
 
+absl::StatusOr<UniqueFd> Session::AskForDescriptor(const shm::Request& request, const char* phase) {
+  SPCCL_ASSIGN_OR_RETURN(const auto call, Start(request));
+  SPCCL_RETURN_IF_ERROR(Await(call, phase).status());
+  const std::lock_guard lock(mutex_);
+  if (call->fds.size() == 1) return std::move(call->fds.front());
+  return absl::InternalError(
+      absl::StrCat("the daemon passed ", call->fds.size(), " descriptors, expected 1"));
+}
+
 absl::Status Session::Health() const {
   const std::lock_guard lock(mutex_);
   return dead_;
@@ -256,7 +266,7 @@ uint64_t Session::Window() const {
 absl::Status Session::ListenUntilEnd() {
   shm::Reply reply;
   for (;;) {
-    const auto packet = shm::ReceivePacket(socket_.get(), &reply, sizeof reply);
+    auto packet = shm::ReceivePacket(socket_.get(), &reply, sizeof reply);
     if (!packet.ok() || packet->bytes == 0) {
       const std::lock_guard lock(mutex_);
       return absl::UnavailableError(absl::StrCat("the daemon (spccld, pid ", daemon_pid_, ") at ",
@@ -266,7 +276,7 @@ absl::Status Session::ListenUntilEnd() {
       return absl::InternalError(
           absl::StrCat("the daemon at ", path_, " sent a message that is none"));
     }
-    Dispatch(reply);
+    Dispatch(reply, std::move(packet->fds));
   }
 }
 
@@ -279,7 +289,7 @@ void Session::Listen() {
   Die(end);
 }
 
-void Session::Dispatch(const shm::Reply& reply) {
+void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
   const std::lock_guard lock(mutex_);
   switch (reply.type) {
     case shm::ReplyType::kReply: {
@@ -288,6 +298,7 @@ void Session::Dispatch(const shm::Reply& reply) {
       const std::shared_ptr<Call> call = std::move(found->second);
       calls_.erase(found);
       call->reply = reply;
+      call->fds = std::move(fds);
       call->done = true;
       if (call->abandoned && call->type == shm::RequestType::kCommInit && reply.result == 0) {
         AbandonLocked(static_cast<uint32_t>(reply.value));

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,6 +45,8 @@ class Session : public std::enable_shared_from_this<Session> {
                                    int64_t timeout_ns = kReplyTimeoutNs);
   // Start and Await.
   absl::StatusOr<shm::Reply> Ask(const shm::Request& request, const char* phase, int fd = -1);
+  // Likewise; of a reply with one descriptor beside it.
+  absl::StatusOr<UniqueFd> AskForDescriptor(const shm::Request& request, const char* phase);
 
   Rings& rings() { return *rings_; }
   // Differs between the sessions of a process.
@@ -79,7 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<bool> ProbeAttach();
   void Listen();
   absl::Status ListenUntilEnd();
-  void Dispatch(const shm::Reply& reply);
+  void Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds);
   void AbandonLocked(uint32_t comm_id);
   void Die(const absl::Status& reason);
 

@@ -85,8 +85,7 @@ struct BufferInfo {
   pid_t pid;
   uid_t uid;
   std::string job_id;
-  std::string
-      kind;  // "mapped" (memfd), "attach" (cross-memory), "relay" (slots that others pass through)
+  std::string kind;  // "mapped" (memfd) or "attach" (cross-memory)
   uint64_t size_bytes;
   uint64_t uses;
 };

@@ -109,6 +109,8 @@ class Engine {
                                      uint64_t* memory_id);
   absl::Status Deregister(Session& session, uint64_t buffer_id);
   void Probe(Session& session, const shm::Request& request);
+  void HandOutRelays(Session& session, const shm::Request& request);
+  absl::Status OpenRelays(CommEntry& entry);
   void Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds = {});
   void Reply(Session& session, uint64_t request_id, const absl::Status& status, uint64_t value = 0);
 
@@ -182,11 +184,12 @@ class Engine {
 
   // engine_ops.cc: operations.
   void DrainSubmissions(uint64_t session_id);
-  // Its running tasks may wait for slices of this session's ranks.
+  // Its running tasks may wait for this session's ranks.
   void NudgeTasks(uint64_t session_id);
   absl::Status TakeSubmission(Session& session, const shm::Submission& slot);
   SlotCheck CheckSlot(const Session& session, const shm::Submission& slot) const;
-  RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op);
+  RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
+                    const CommEntry& entry, uint32_t rank);
   void Pump(uint64_t comm_id);
   void Start(CommEntry& entry, ReadyOperation ready);
   absl::StatusOr<std::unique_ptr<runtime::Task>> MakeTask(

@@ -127,7 +127,9 @@ SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot)
     const auto found = session.memberships.find(handle);
     if (found == session.memberships.end()) return std::nullopt;
     const CommEntry* const entry = registry_.FindComm(found->second.comm_id);
-    return MemberView{.ranks = entry->comm.ranks(), .rank = found->second.rank};
+    return MemberView{.ranks = entry->comm.ranks(),
+                      .rank = found->second.rank,
+                      .has_relays = entry->relay_control != nullptr};
   };
   const auto buffer = [&](uint64_t id) -> std::optional<BufferView> {
     const auto found = session.buffers.find(id);
@@ -144,7 +146,8 @@ SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot)
       SessionView{.member = member, .buffer = buffer, .attach_possible = session.peer.pid != 0});
 }
 
-RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const OpDesc& op) {
+RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
+                          const CommEntry& entry, uint32_t rank) {
   RankPart part;
   part.op = op;
   part.ticket = slot.ticket;
@@ -167,13 +170,8 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
   };
   part.buffers.send = view(slot.send, &part.send_owner);
   part.buffers.recv = view(slot.recv, &part.recv_owner);
-  if (const auto found = session.buffers.find(slot.relay); found != session.buffers.end()) {
-    Buffer& buffer = found->second;
-    ++buffer.uses;
-    registry_.buffers.Remove(buffer.kind(), buffer.size_bytes);
-    buffer.is_relay = true;
-    registry_.buffers.Add(buffer.kind(), buffer.size_bytes);
-    part.relay = std::make_shared<Relay>(buffer.mapping);
+  if (slot.relay != 0) {
+    part.relay = std::make_shared<Relay>(entry.relay_control, rank, slot.sequence);
     part.buffers.relay = part.relay;
   }
   return part;
@@ -197,7 +195,7 @@ absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slo
   CommEntry* const entry = registry_.FindComm(membership.comm_id);
   RankPart part;
   if (check.fault == SlotFault::kNone) {
-    part = MakePart(session, slot, check.op);
+    part = MakePart(session, slot, check.op, *entry, membership.rank);
   } else {
     part.ticket = slot.ticket;
     part.handle = slot.comm_id;

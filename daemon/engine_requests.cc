@@ -135,6 +135,8 @@ void Engine::Answer(Session& session, const shm::Request& request, std::vector<U
       return Reply(session, id, Deregister(session, request.deregister.buffer_id));
     case shm::RequestType::kProbeAttach:
       return Probe(session, request);
+    case shm::RequestType::kCommRelays:
+      return HandOutRelays(session, request);
   }
 }
 
@@ -187,6 +189,39 @@ absl::StatusOr<MappingRef> Engine::OpenSegment(Session& session, UniqueFd* segme
   // The core thread sleeps unless it is in the middle of this ring. Not shared yet: relaxed.
   rings->submission_control.sleepers.store(1, std::memory_order_relaxed);
   return reaper_.Own(std::move(mapping));
+}
+
+absl::Status Engine::OpenRelays(CommEntry& entry) {
+  if (entry.relay_control) return absl::OkStatus();
+  if (entry.comm.forming() || entry.across()) {
+    return absl::FailedPreconditionError("the communicator is not one of this node alone");
+  }
+  const uint32_t ranks = entry.comm.ranks();
+  SPCCL_ASSIGN_OR_RETURN(entry.relay_memory,
+                         CreateSealedMemfd("spccl-relays", shm::RelayBytes(ranks)));
+  SPCCL_ASSIGN_OR_RETURN(
+      SharedMapping control,
+      SharedMapping::Create(entry.relay_memory.get(), shm::RelaySlotsOffset(ranks)));
+  entry.relay_control = reaper_.Own(std::move(control));
+  return absl::OkStatus();
+}
+
+void Engine::HandOutRelays(Session& session, const shm::Request& request) {
+  const auto found = session.memberships.find(request.comm.comm_id);
+  if (found == session.memberships.end()) {
+    return Reply(session, request.request_id,
+                 absl::NotFoundError(absl::StrCat("communicator ", request.comm.comm_id,
+                                                  " is not one of this process")));
+  }
+  CommEntry& entry = *registry_.FindComm(found->second.comm_id);
+  if (const absl::Status status = OpenRelays(entry); !status.ok()) {
+    return Reply(session, request.request_id, status);
+  }
+  shm::Reply reply{};
+  reply.magic = shm::kSessionMagic;
+  reply.type = shm::ReplyType::kReply;
+  reply.request_id = request.request_id;
+  Send(session, reply, {entry.relay_memory.get()});
 }
 
 absl::Status Engine::CheckBufferLimits(const Session& session, uint64_t more_bytes) const {

@@ -42,10 +42,8 @@ struct Buffer {
   uint64_t size_bytes = 0;
   uint64_t memory_id = 0;  // equal for buffers that are the same memfd; 0: the client's own memory
   uint64_t uses = 0;
-  bool is_relay = false;  // an operation has used it as one
 
   metrics::BufferKind kind() const {
-    if (is_relay) return metrics::BufferKind::kRelay;
     return mapping ? metrics::BufferKind::kMapped : metrics::BufferKind::kAttach;
   }
 };
@@ -160,6 +158,10 @@ struct CommEntry {
   std::shared_ptr<const SendsInfo> last_sends;  // of the last operation that sent frames
   std::map<OpKind, std::string> sends_told;     // outline of what the last event said of it
   int64_t sends_looked_ns = 0;                  // when that was last compared
+  // Of its ranks' relays (proto/shm/relay.h), once one has asked for them: the memory, and what of
+  // it is mapped here.
+  UniqueFd relay_memory;
+  MappingRef relay_control;
   std::shared_ptr<RunningOp> running;
   bool pumping = false;
   std::optional<NodeGroup> group;  // empty: one node, or not known to be more

@@ -1,31 +1,33 @@
-// The daemon's end of a rank's relay (proto/shm/relay.h).
+// The daemon's end of a rank's relay in one operation (proto/shm/relay.h).
 #pragma once
 
-#include "collective/runtime/slice_relay.h"
+#include <cstdint>
+
+#include "collective/runtime/rank_relay.h"
 #include "daemon/reaper.h"
 #include "proto/shm/relay.h"
 
 namespace spccl::daemon {
 
-class Relay final : public runtime::SliceRelay {
+class Relay final : public runtime::RankRelay {
  public:
-  // `memory` holds at least kRelayBytes; it is kept mapped.
-  explicit Relay(MappingRef memory);
+  // `memory` holds the control pages of all ranks of the communicator, `rank`'s among them; it is
+  // kept mapped.
+  Relay(MappingRef memory, uint32_t rank, uint64_t sequence);
 
-  size_t slot_bytes() const override { return shm::kRelaySlotBytes; }
-  bool IsHere(uint64_t slice) const override;
-  bool Await(uint64_t slice, int64_t until_ns) override;
-  bool AskForNudge(uint64_t slice) override;
-  std::byte* Slot(uint64_t slice) override;
-  void HandBack(uint64_t slice) override;
-  void Decline() override;
+  void Begin() override { Decide(shm::Passes(sequence_)); }
+  bool IsDone() const override;
+  void Decline() override { Decide(shm::Declined(sequence_)); }
 
-  // Wakes the client if it waits for a slice: it looks whether the operation has ended.
+  // Wakes the rank if it waits: it looks whether the operation has ended.
   void Ring();
 
  private:
+  void Decide(uint64_t decision);
+
   const MappingRef memory_;
   shm::RelayControl* const control_;
+  const uint64_t sequence_;
 };
 
 }  // namespace spccl::daemon

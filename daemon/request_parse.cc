@@ -28,6 +28,7 @@ absl::Status CheckBody(const shm::Request& request) {
     case shm::RequestType::kRegisterAddress:
     case shm::RequestType::kDeregister:
     case shm::RequestType::kProbeAttach:
+    case shm::RequestType::kCommRelays:
       return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "proto/shm/relay.h"
 
 namespace spccl::daemon {
 namespace {
@@ -94,12 +93,11 @@ absl::Status CheckOverlap(const OpDesc& op, const MemberView& member, const Rang
                                                  std::string(NameOf(op.kind)), " is not in place"));
 }
 
-absl::Status CheckRelay(const shm::Submission& slot, const SessionView& session) {
-  if (slot.relay == 0) return absl::OkStatus();
-  const std::optional<BufferView> buffer = session.buffer(slot.relay);
-  if (buffer && buffer->mapped && buffer->size_bytes >= shm::kRelayBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "relay ", slot.relay, " is not a registered memfd of at least ", shm::kRelayBytes, " bytes"));
+absl::Status CheckRelay(const shm::Submission& slot, const MemberView& member) {
+  if (slot.relay == 0 || (slot.relay == 1 && member.has_relays)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("relay ", slot.relay, " of a communicator that has ",
+                   member.has_relays ? "relays: 0 or 1 can be" : "no relays"));
 }
 
 absl::Status CheckMemory(const OpDesc& op, const MemberView& member, const shm::Submission& slot,
@@ -131,7 +129,7 @@ absl::Status CheckArguments(const shm::Submission& slot, const SessionView& sess
   }
   SPCCL_RETURN_IF_ERROR(CheckRoot(*op, member->ranks));
   SPCCL_RETURN_IF_ERROR(CheckCount(*op, member->ranks));
-  SPCCL_RETURN_IF_ERROR(CheckRelay(slot, session));
+  SPCCL_RETURN_IF_ERROR(CheckRelay(slot, *member));
   return CheckMemory(*op, *member, slot, session);
 }
 

@@ -15,6 +15,7 @@ namespace spccl::daemon {
 struct MemberView {
   uint32_t ranks;
   uint32_t rank;
+  bool has_relays;  // its relays have been asked for
 };
 struct BufferView {
   uint64_t size_bytes;
@@ -43,7 +44,7 @@ struct SlotCheck {
 // Checks all but `sequence` (which the communicator checks) and `ticket` (which only the client
 // uses). With fault kNone both ranges lie within their buffers, or do not wrap where the address is
 // raw, and overlap only as NCCL's in-place rules allow; a rank's unused send buffer (broadcast, not
-// the root) is not looked at. A relay that is named is a mapped buffer that can hold one.
+// the root) is not looked at. Relays are offered only where there are some.
 SlotCheck CheckSubmission(const shm::Submission& slot, const SessionView& session);
 
 }  // namespace spccl::daemon

@@ -61,9 +61,9 @@ absl::StatusOr<std::unique_ptr<Task>> MakeTask(const OpDesc& op, std::span<const
   SPCCL_RETURN_IF_ERROR(Check(op, ranks, options));
   std::vector<RankBuffers> buffers(ranks.begin(), ranks.end());
   if (CanRelay(op, ranks, settings)) {
-    std::vector<std::shared_ptr<SliceRelay>> relays;
+    std::vector<std::shared_ptr<RankRelay>> relays;
     for (const RankBuffers& rank : ranks) relays.push_back(rank.relay);
-    return std::make_unique<RelayTask>(op, std::move(relays), std::move(done));
+    return std::make_unique<RelayTask>(std::move(relays), std::move(done));
   }
   DeclineRelays(ranks);
   if (Resolve(settings, op.kind) == policy::Algorithm::kLocal) {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "collective/runtime/memory.h"
-#include "collective/runtime/slice_relay.h"
+#include "collective/runtime/rank_relay.h"
 
 namespace spccl::runtime {
 
@@ -16,8 +16,8 @@ namespace spccl::runtime {
 struct RankBuffers {
   MemoryView send;
   MemoryView recv;
-  // An offer to pass an all-reduce through shared slots instead; null: none.
-  std::shared_ptr<SliceRelay> relay;
+  // An offer to pass an all-reduce through relays instead; null: none.
+  std::shared_ptr<RankRelay> relay;
 };
 
 // For operations that do not use the relays that they were offered: tells the ranks.

@@ -24,14 +24,6 @@ class SliceGate {
     return slice;
   }
 
-  // For slices that are claimed only once they can run: the next one, total() or more if there is
-  // none; and claiming it, unless it has been claimed or the gate was closed meanwhile. Relaxed, as
-  // Claim().
-  uint64_t next() const { return next_.load(std::memory_order_relaxed); }
-  bool TryClaim(uint64_t slice) {
-    return next_.compare_exchange_strong(slice, slice + 1, std::memory_order_relaxed);
-  }
-
   bool Complete() { return End(1); }
 
   // No slice is claimed after this. Idempotent.

@@ -8,12 +8,12 @@
 
 namespace spccl::daemon::metrics {
 
-// Shared memory; the client's own, read in place; slots that others pass through.
-enum class BufferKind : uint8_t { kMapped, kAttach, kRelay };
-inline constexpr size_t kBufferKindCount = 3;
+// Shared memory; the client's own, read in place.
+enum class BufferKind : uint8_t { kMapped, kAttach };
+inline constexpr size_t kBufferKindCount = 2;
 
 constexpr std::string_view NameOf(BufferKind kind) {
-  constexpr std::string_view kNames[kBufferKindCount] = {"mapped", "attach", "relay"};
+  constexpr std::string_view kNames[kBufferKindCount] = {"mapped", "attach"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -1,12 +1,14 @@
-// A relay: shared memory of one rank through which an all-reduce on ordinary memory passes, slice
-// by slice, while the slices lie in the caches. The client copies slice s of its input into slot s
-// % kRelaySlots and hands it over; the daemon reduces the ranks' slots in place and hands them
-// back; the client copies the result out. Slice s are the bytes from s * kRelaySlotBytes on, of all
-// ranks alike.
+// Relays: memory that the ranks of a communicator share, all on one node, through which an
+// all-reduce on ordinary memory passes slice by slice while the slices lie in the caches.
 //
-// A relay is an offer beside the operation's buffers: the daemon takes it if all ranks offer one,
-// else it declines and works on the buffers as without. Lies of a client spoil its own operation
-// only: the daemon takes bounds from nowhere but the constants here.
+// Slice s are the bytes from s * kRelaySlotBytes on, of all ranks alike; OwnerOf(s) reduces it.
+// Every other rank copies its slice into a slot of its own and hands it over. The owner reduces
+// those slots and its own memory, writes the result to its own memory and into the slots, and hands
+// these back; the others copy the result out. The daemon makes the memory, says whether an
+// operation passes through it, and learns when each rank has all its results; it reads and writes
+// no slot.
+//
+// Lies of a rank spoil results of its own communicator only: nobody takes bounds from here.
 #pragma once
 
 #include <atomic>
@@ -15,45 +17,69 @@
 
 namespace spccl::shm {
 
-// Measured for float32 on two cores, 2 and 4 ranks, 64 MiB: slots of 128 to 256 KiB that make 1.5
-// to 3 MiB a rank are alike within a tenth; fewer or smaller ones mean more sleeps and are slower.
+// Fewer mean more sleeps (docs/adr/0013).
 inline constexpr uint32_t kRelaySlots = 12;
 inline constexpr size_t kRelaySlotBytes = size_t{256} << 10;
 
-// At the start of the memory; the slots follow from kRelaySlotsOffset on. Zero before the client
-// submits the operation.
+// One rank's. All zero at first; every value says which operation it is of, so that nothing is ever
+// set back. One operation of a communicator runs at a time.
 struct RelayControl {
-  // Whose slot it is: HandedOver(s) while the daemon has slice s, HandedBack(s) from then on.
-  // Written with release after the slot's bytes, read with acquire before them.
+  // Whose the slot is: HandedOver(o, s) while slice s's owner has it, HandedBack(o, s) from then
+  // on. Written with release after the slot's bytes, read with acquire before them.
   struct Turn {
-    alignas(64) std::atomic<uint32_t> value;
+    alignas(64) std::atomic<uint64_t> value;
   };
   Turn turns[kRelaySlots];
 
-  // Each side says that it is about to wait for the other (sequentially consistent, then looks once
-  // more), and is woken by a change of its bell, a futex word. The daemon does not wait long: then
-  // it asks for the session's doorbell. The client clears what it finds in `daemon_waits`.
-  alignas(64) std::atomic<uint32_t> client_waits;
-  std::atomic<uint32_t> client_bell;
-  alignas(64) std::atomic<uint32_t> daemon_waits;  // kWantsBell, kWantsDoorbell
-  std::atomic<uint32_t> daemon_bell;
-  // By the daemon: the operation runs without the relay.
-  alignas(64) std::atomic<uint32_t> declined;
+  // By the daemon, of the rank's operation that runs: Passes() or Declined().
+  alignas(64) std::atomic<uint64_t> decision;
+  // By the rank: OpTag() of the last operation of which it has all results and gave all of its own.
+  alignas(64) std::atomic<uint64_t> done;
+
+  // The rank's threads that are about to sleep on the bell: each counts itself (sequentially
+  // consistent), looks once more, and is woken by a change of the bell, a futex word.
+  alignas(64) std::atomic<uint32_t> sleepers;
+  std::atomic<uint32_t> bell;
 };
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-inline constexpr uint32_t kWantsBell = 1, kWantsDoorbell = 2;
+// A page of control a rank, then the slots, rank by rank.
+inline constexpr size_t kRelayControlBytes = 4096;
+static_assert(sizeof(RelayControl) <= kRelayControlBytes);
 
-inline constexpr size_t kRelaySlotsOffset = 4096;
-inline constexpr size_t kRelayBytes = kRelaySlotsOffset + kRelaySlots * kRelaySlotBytes;
-static_assert(sizeof(RelayControl) <= kRelaySlotsOffset);
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
-
-// 2^31 slices of 256 KiB are more than any memory.
-constexpr uint32_t HandedOver(uint64_t slice) {
-  return static_cast<uint32_t>(2 * slice + 1);
+constexpr size_t RelaySlotsOffset(uint32_t ranks) {
+  return ranks * kRelayControlBytes;
 }
-constexpr uint32_t HandedBack(uint64_t slice) {
-  return static_cast<uint32_t>(2 * slice + 2);
+constexpr size_t RelayBytes(uint32_t ranks) {
+  return RelaySlotsOffset(ranks) + ranks * kRelaySlots * kRelaySlotBytes;
+}
+
+// `sequence` is the operation's, in its rank's order of calls. 2^31 slices of 256 KiB are more than
+// any memory.
+constexpr uint64_t OpTag(uint64_t sequence) {
+  return (sequence + 1) << 32;
+}
+constexpr uint64_t HandedOver(uint64_t sequence, uint64_t slice) {
+  return OpTag(sequence) + 2 * slice;
+}
+constexpr uint64_t HandedBack(uint64_t sequence, uint64_t slice) {
+  return OpTag(sequence) + 2 * slice + 1;
+}
+constexpr uint64_t Passes(uint64_t sequence) {
+  return OpTag(sequence) + 1;
+}
+constexpr uint64_t Declined(uint64_t sequence) {
+  return OpTag(sequence) + 2;
+}
+
+constexpr uint32_t OwnerOf(uint64_t slice, uint32_t ranks) {
+  return static_cast<uint32_t>(slice % ranks);
+}
+// Which of its slots a rank has a slice in that others own.
+constexpr uint32_t SlotOf(uint64_t slice, uint32_t rank, uint32_t ranks) {
+  const uint64_t round = slice / ranks, owner = slice % ranks;
+  return static_cast<uint32_t>((round * (ranks - 1) + (owner < rank ? owner : owner - 1)) %
+                               kRelaySlots);
 }
 
 }  // namespace spccl::shm

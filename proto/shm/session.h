@@ -29,8 +29,11 @@ enum class RequestType : uint32_t {
   kRegisterMemfd = 6,    // one descriptor beside it: a memfd sealed against shrinking
   kRegisterAddress = 7,  // ordinary memory, to be reached by cross-memory attach
   kDeregister = 8,
-  kProbeAttach =
-      9,  // may the daemon reach this process's memory? `address` holds `value` (8 bytes)
+  // May the daemon reach this process's memory? `address` holds `value` (8 bytes).
+  kProbeAttach = 9,
+  // Reply: the memory of a communicator's relays (relay.h), a memfd; none if it is over several
+  // nodes.
+  kCommRelays = 10,
 };
 
 struct Request {
@@ -54,7 +57,7 @@ struct Request {
     } comm_init;
     struct {
       uint32_t comm_id;
-    } comm;  // kCommDestroy, kCommAbort
+    } comm;  // kCommDestroy, kCommAbort, kCommRelays
     struct {
       uint64_t address;  // in the client; for people and for kRegisterAddress
       uint64_t size_bytes;

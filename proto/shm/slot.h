@@ -11,7 +11,7 @@
 namespace spccl::shm {
 
 inline constexpr uint32_t kSegmentMagic = 0x53504353;  // "SCPS"
-inline constexpr uint32_t kShmVersion = 3;
+inline constexpr uint32_t kShmVersion = 4;
 inline constexpr uint32_t kSubmissionCapacity = 256;
 // A client may have at most this many operations submitted and not yet reaped; the daemon counts,
 // so that a completion always finds room and the daemon never waits for a client.
@@ -42,7 +42,7 @@ struct Submission {
   uint32_t reserved2;  // 0
   BufferRef send;
   BufferRef recv;
-  uint64_t relay;  // all-reduce: a registered memfd that begins with a relay (relay.h); 0: none
+  uint64_t relay;  // all-reduce: 1 if it may pass through the communicator's relays (relay.h)
   uint64_t reserved3[6];
 };
 static_assert(sizeof(Submission) == 128);

@@ -1,17 +1,21 @@
-// The client's end of a relay, and the copies that it makes; the daemon's end is played here.
+// The ranks' ends of relays, all in this process, and the copies that they make; the daemon's end
+// is played here.
 #include "client/relay.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/futex.h"
+#include "base/memory.h"
 #include "client/copy.h"
+#include "collective/op.h"
 #include "gtest/gtest.h"
+#include "tests/support/collective_oracle.h"
 
 namespace spccl::client {
 namespace {
@@ -58,84 +62,156 @@ TEST(CopyTest, SlicesOfManyPages) {
   ExpectCopies(60'000, 50'000, 5000, 200);
 }
 
-class RelayTest : public ::testing::Test {
- protected:
-  RelayTest() : memory_(*Region::Allocate(shm::kRelayBytes)) {}
+using spccl::testing::CollectiveOracle;
+using spccl::testing::FirstDifference;
+using spccl::testing::RandomElements;
 
-  shm::RelayControl& control() { return *reinterpret_cast<shm::RelayControl*>(memory_->data()); }
-
-  // Hands slices 0 .. slices-1 back, each byte one more.
-  void PlayDaemon(uint64_t slices) {
-    for (uint64_t slice = 0; slice < slices; ++slice) {
-      const uint64_t slot = slice % shm::kRelaySlots;
-      std::atomic<uint32_t>& turn = control().turns[slot].value;
-      while (turn != shm::HandedOver(slice)) std::this_thread::yield();
-      std::byte* data = memory_->data() + shm::kRelaySlotsOffset + slot * shm::kRelaySlotBytes;
-      for (size_t i = 0; i < shm::kRelaySlotBytes; ++i) {
-        data[i] = std::byte(static_cast<unsigned char>(data[i]) + 1);
-      }
-      turn = shm::HandedBack(slice);
-      ++control().client_bell;
-      FutexWakeAll(&control().client_bell);
+// The relays of one communicator; each rank has mapped them for itself.
+class Ranks {
+ public:
+  explicit Ranks(uint32_t ranks) {
+    const size_t bytes = shm::RelayBytes(ranks);
+    const UniqueFd memfd = *CreateSealedMemfd("relays", bytes);
+    daemon_ = *SharedMapping::Create(memfd.get(), bytes);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      relays_.push_back(
+          std::make_unique<Relay>(*SharedMapping::Create(memfd.get(), bytes), rank, ranks));
     }
   }
 
-  const std::shared_ptr<Region> memory_;
+  Relay& relay(uint32_t rank) { return *relays_[rank]; }
+  void Decide(uint64_t decision) {
+    for (uint32_t rank = 0; rank < relays_.size(); ++rank) control(rank).decision = decision;
+  }
+  shm::RelayControl& control(uint32_t rank) {
+    return *reinterpret_cast<shm::RelayControl*>(daemon_.data() + rank * shm::kRelayControlBytes);
+  }
+
+  // One operation, each rank in a thread: from send[rank] + `skip` on to recv[rank] + `skip`.
+  // Returns how often the daemon was told the end.
+  int Run(uint64_t sequence, const OpDesc& op, std::vector<testing::Bytes>* send,
+          std::vector<testing::Bytes>* recv, size_t skip = 0) {
+    Decide(shm::Passes(sequence));
+    std::atomic<int> told{0};
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < relays_.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        const Relay::End end = relay(rank).Exchange(
+            {.sequence = sequence,
+             .send = (*send)[rank].data() + skip,
+             .recv = (*recv)[rank].data() + skip,
+             .bytes = op.count * SizeOf(op.dtype),
+             .dtype = op.dtype,
+             .redop = op.redop},
+            {.has_ended = [] { return false; }, .tell_daemon = [&] { ++told; }});
+        EXPECT_EQ(end, Relay::End::kComplete);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return told;
+  }
+
+ private:
+  SharedMapping daemon_;
+  std::vector<std::unique_ptr<Relay>> relays_;
 };
 
-TEST_F(RelayTest, PassesABufferThroughInPlaceAndNot) {
-  std::mt19937 random(1);
-  for (const size_t bytes : {size_t{1}, shm::kRelaySlotBytes, 20 * shm::kRelaySlotBytes + 12345}) {
-    for (const bool in_place : {false, true}) {
-      Bytes send = Random(bytes, &random), expected = send, other(bytes);
-      for (auto& byte : expected) ++byte;
-      Bytes& recv = in_place ? send : other;
-      Relay relay(memory_, [] {});
-      std::thread daemon(
-          [&] { PlayDaemon((bytes + shm::kRelaySlotBytes - 1) / shm::kRelaySlotBytes); });
-      relay.Exchange(send.data(), recv.data(), bytes, [] { return false; });
-      daemon.join();
-      EXPECT_TRUE(recv == expected) << bytes << (in_place ? " in place" : "");
+TEST(RelayTest, EveryTypeAndReduction) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (uint32_t ranks = 1; ranks <= 4; ++ranks) {
+    Ranks all(ranks);
+    uint64_t sequence = 0;
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+      for (int redop = 0; redop < kRedOpCount; ++redop) {
+        OpDesc op{.kind = OpKind::kAllReduce,
+                  .dtype = static_cast<DType>(dtype),
+                  .redop = static_cast<RedOp>(redop)};
+        // Sometimes more than a slice; then another rank reduces the rest.
+        const size_t most = random() % 4 == 0 ? 2 * shm::kRelaySlotBytes : 3000;
+        op.count = 1 + random() % (most / SizeOf(op.dtype));
+        SCOPED_TRACE("dtype " + std::to_string(dtype) + " redop " + std::to_string(redop) +
+                     " count " + std::to_string(op.count) + " ranks " + std::to_string(ranks));
+        std::vector<testing::Bytes> send, recv;
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          // The oracle has no rule for the extremes of what is no number.
+          const bool specials = op.redop == RedOp::kSum;
+          send.push_back(RandomElements(op.dtype, op.count, 0.3, specials, &random));
+        }
+        recv = send;
+        EXPECT_EQ(all.Run(sequence++, op, &send, &recv), 1);
+        const auto expected = CollectiveOracle(op, send);
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          ASSERT_EQ(FirstDifference(op.dtype, expected[rank], recv[rank]), std::nullopt) << rank;
+        }
+      }
     }
   }
 }
 
-TEST_F(RelayTest, StopsWhenTheDaemonDeclinesOrTheOperationEnds) {
-  Bytes data(1000, 5);
-  Relay declined(memory_, [] {});
-  control().declined = 1;
-  declined.Exchange(data.data(), data.data(), data.size(), [] { return false; });
-  Relay ended(memory_, [] {});
+// More slices than slots; at odd places in memory; in place and not; nothing beside them changes.
+TEST(RelayTest, ManySlices) {
+  constexpr size_t kSkip = 20, kBeside = 64;
+  std::mt19937_64 random(1);
+  for (const uint32_t ranks : {2u, 3u}) {
+    Ranks all(ranks);
+    const size_t bytes = 30 * shm::kRelaySlotBytes + 12344;
+    const OpDesc op{.kind = OpKind::kAllReduce, .dtype = DType::kInt32, .count = bytes / 4};
+    for (const bool in_place : {false, true}) {
+      std::vector<testing::Bytes> send;
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        send.push_back(RandomElements(op.dtype, (bytes + kBeside) / 4, 0.3, false, &random));
+      }
+      const OpDesc whole{.kind = op.kind, .dtype = op.dtype, .count = (bytes + kBeside) / 4};
+      const auto sums = CollectiveOracle(whole, send);
+      std::vector<testing::Bytes> expected = send, recv = send;
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        std::copy_n(sums[rank].begin() + kSkip, bytes, expected[rank].begin() + kSkip);
+      }
+      auto* const from = in_place ? &recv : &send;
+      EXPECT_EQ(all.Run(in_place ? 8 : 7, op, from, &recv, kSkip), 1);
+      for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_TRUE(recv[rank] == expected[rank]);
+    }
+  }
+}
+
+class LonelyRelayTest : public ::testing::Test {
+ protected:
+  Relay::End Exchange(const std::function<bool()>& has_ended) {
+    return ranks_.relay(0).Exchange(
+        {.sequence = 5,
+         .send = data_.data(),
+         .recv = data_.data(),
+         .bytes = data_.size(),
+         .dtype = DType::kUint8,
+         .redop = RedOp::kSum},
+        {.has_ended = has_ended, .tell_daemon = [] { ADD_FAILURE() << "the other rank is not"; }});
+  }
+
+  Ranks ranks_{2};
+  Bytes data_ = Bytes(1000, 5);
+};
+
+TEST_F(LonelyRelayTest, LeavesTheBuffersToTheDaemonIfThatDeclines) {
+  ranks_.Decide(shm::Declined(5));
+  EXPECT_EQ(Exchange([] { return false; }), Relay::End::kElsewhere);
+  EXPECT_EQ(data_, Bytes(1000, 5));
+}
+
+// Nobody rings: it looks again by itself.
+TEST_F(LonelyRelayTest, StopsWhenTheOperationEnds) {
+  ranks_.Decide(shm::Passes(4));  // an earlier one
   int asked = 0;
-  // Nobody rings: it looks again by itself.
-  ended.Exchange(data.data(), data.data(), data.size(), [&asked] { return ++asked == 3; });
+  EXPECT_EQ(Exchange([&asked] { return ++asked == 3; }), Relay::End::kElsewhere);
   EXPECT_EQ(asked, 3);
-  EXPECT_EQ(data, Bytes(1000, 5));
-}
-
-// The last slice comes back, and the operation ends, after the client has looked for the slice and
-// before it asks whether the operation has ended.
-TEST_F(RelayTest, WhatCameBackJustBeforeTheEndIsCopied) {
-  Bytes data(1000, 5);
-  Relay relay(memory_, [] {});
-  relay.Exchange(data.data(), data.data(), data.size(), [this] {
-    PlayDaemon(1);
-    return true;
-  });
-  EXPECT_EQ(data, Bytes(1000, 6));
-}
-
-TEST_F(RelayTest, RingsOnlyForADaemonThatWaits) {
-  Bytes data(1000);
-  int rings = 0;
-  Relay relay(memory_, [&rings] { ++rings; });
-  relay.Exchange(data.data(), data.data(), data.size(), [] { return true; });
-  EXPECT_EQ(rings, 0);
-  Relay waited_for(memory_, [&rings] { ++rings; });
-  control().daemon_waits = shm::kWantsDoorbell;
-  waited_for.Exchange(data.data(), data.data(), data.size(), [] { return true; });
-  EXPECT_EQ(rings, 1);
-  EXPECT_EQ(control().daemon_waits, 0u);
+  ranks_.Decide(shm::Passes(5));
+  asked = 0;
+  EXPECT_EQ(Exchange([&asked] { return ++asked == 3; }), Relay::End::kCutShort);
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(ranks_.control(0).sleepers, 0u);
+  EXPECT_EQ(ranks_.control(0).done, 0u);
+  EXPECT_EQ(data_, Bytes(1000, 5));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "daemon/core.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/shm/relay.h"
 #include "proto/shm/result.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/raw_client.h"
@@ -332,6 +333,41 @@ TEST(CommInitTest, CommunicatorsOverTheLimitAreToldSo) {
   ExpectSuccess(client.Call(client.MakeCommInit(*client.UniqueId(), 1, 0)));
   ExpectRefusal(client.Call(client.MakeCommInit(*client.UniqueId(), 1, 0)),
                 shm::Result::kSystemError, HasSubstr("max_communicators"));
+}
+
+// The descriptor beside the reply.
+UniqueFd AskForRelays(RawRank& rank) {
+  shm::Request request = rank.client.Make(shm::RequestType::kCommRelays);
+  request.comm.comm_id = rank.handle;
+  EXPECT_THAT(rank.client.Send(request), IsOk());
+  pollfd query{.fd = rank.client.socket(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&query, 1, spccl::testing::kPatienceMs), 1);
+  shm::Reply reply;
+  absl::StatusOr<shm::Packet> packet =
+      shm::ReceivePacket(rank.client.socket(), &reply, sizeof reply);
+  EXPECT_THAT(packet, IsOk());
+  EXPECT_EQ(reply.request_id, request.request_id);
+  EXPECT_EQ(reply.result, 0u) << reply.message;
+  EXPECT_EQ(packet->fds.size(), 1u);
+  return std::move(packet->fds.at(0));
+}
+
+TEST(CommRelaysTest, AllRanksOfACommunicatorGetTheSameSealedMemory) {
+  DaemonEnv env;
+  auto ranks = FormComm(env.socket_path(), 2);
+  ASSERT_THAT(ranks, IsOk());
+  struct stat seen[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    const UniqueFd memory = AskForRelays((*ranks)[rank]);
+    EXPECT_THAT(CheckSealedMemfd(memory.get(), shm::RelayBytes(2)), IsOk());
+    ASSERT_EQ(::fstat(memory.get(), &seen[rank]), 0);
+  }
+  EXPECT_EQ(seen[0].st_ino, seen[1].st_ino);
+  RawClient& client = (*ranks)[0].client;
+  shm::Request request = client.Make(shm::RequestType::kCommRelays);
+  request.comm.comm_id = 99;
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidUsage,
+                HasSubstr("not one of this process"));
 }
 
 TEST(CommDestroyTest, FreesTheCommunicatorAndItsJobsCount) {

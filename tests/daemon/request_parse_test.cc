@@ -32,7 +32,7 @@ void ExpectRefused(const shm::Request& request, size_t fds, const char* reason) 
 }
 
 TEST(ParseRequestTest, TakesEveryTypeAndNoOther) {
-  for (uint32_t type = 1; type <= 9; ++type) {
+  for (uint32_t type = 1; type <= 10; ++type) {
     const auto request_type = static_cast<shm::RequestType>(type);
     const size_t fds = request_type == shm::RequestType::kRegisterMemfd ? 1 : 0;
     const auto parsed = Parse(Valid(request_type), fds);
@@ -40,7 +40,7 @@ TEST(ParseRequestTest, TakesEveryTypeAndNoOther) {
     EXPECT_EQ(parsed->type, request_type);
     ExpectRefused(Valid(request_type), fds + 1, "descriptors");
   }
-  for (const uint32_t type : {0u, 10u, 0x80000000u, 0xFFFFFFFFu}) {
+  for (const uint32_t type : {0u, 11u, 0x80000000u, 0xFFFFFFFFu}) {
     ExpectRefused(Valid(static_cast<shm::RequestType>(type)), 0, "unknown type");
   }
   ExpectRefused(Valid(shm::RequestType::kRegisterMemfd), 0, "descriptors");

@@ -6,7 +6,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/shm/relay.h"
 #include "tests/support/status_test.h"
 
 namespace spccl::daemon {
@@ -15,26 +14,19 @@ namespace {
 using ::spccl::testing::FailsWith;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kHandle = 7, kRanks = 4, kRank = 2;
+constexpr uint32_t kHandle = 7, kHandleWithRelays = 9, kRanks = 4, kRank = 2;
 constexpr uint64_t kBuffer = 11, kSameMemory = 12, kOther = 13, kSize = 1 << 20;
-constexpr uint64_t kRelay = 14, kUnmapped = 15;
 
 SlotCheck Check(const shm::Submission& slot, bool attach = true) {
   const auto member = [](uint32_t handle) -> std::optional<MemberView> {
-    if (handle != kHandle) return std::nullopt;
-    return MemberView{.ranks = kRanks, .rank = kRank};
+    if (handle != kHandle && handle != kHandleWithRelays) return std::nullopt;
+    return MemberView{.ranks = kRanks, .rank = kRank, .has_relays = handle == kHandleWithRelays};
   };
   const auto buffer = [](uint64_t id) -> std::optional<BufferView> {
     if (id == kBuffer || id == kSameMemory) {
       return BufferView{.size_bytes = kSize, .memory_id = 1, .mapped = true};
     }
     if (id == kOther) return BufferView{.size_bytes = kSize, .memory_id = 2, .mapped = true};
-    if (id == kRelay) {
-      return BufferView{.size_bytes = shm::kRelayBytes, .memory_id = 3, .mapped = true};
-    }
-    if (id == kUnmapped) {
-      return BufferView{.size_bytes = shm::kRelayBytes, .memory_id = 4, .mapped = false};
-    }
     return std::nullopt;
   };
   return CheckSubmission(slot, {.member = member, .buffer = buffer, .attach_possible = attach});
@@ -79,11 +71,13 @@ TEST(CheckSubmissionTest, ReservedBitsAreCorrupt) {
   }
 }
 
-TEST(CheckSubmissionTest, ARelayIsMappedAndLargeEnough) {
+TEST(CheckSubmissionTest, RelaysAreOfferedOnlyWhereThereAreSome) {
   shm::Submission slot = Slot(OpKind::kAllReduce, 100, 0, 400);
-  slot.relay = kRelay;
+  slot.relay = 1;
+  ExpectCaller(slot, "no relays");
+  slot.comm_id = kHandleWithRelays;
   ExpectTaken(slot);
-  for (const uint64_t bad : {kOther, kUnmapped, uint64_t{99}}) {  // small, unmapped, unknown
+  for (const uint64_t bad : {uint64_t{2}, uint64_t{1} << 32, UINT64_MAX}) {
     slot.relay = bad;
     ExpectCaller(slot, "relay");
   }

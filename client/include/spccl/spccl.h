@@ -32,8 +32,8 @@
  *   - SPCCL_ALGO: "auto", "local" or "ring", the algorithm of communicators made from now on.
  *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column", "coo" or "gap", their sparse sends'
  * format.
- *   - SPCCL_RELAY_BYTES: from how many bytes on an all-reduce on ordinary memory is copied by this
- *     process while it runs, if all ranks do so; default 8388608.
+ *   - SPCCL_RELAY_BYTES: from how many bytes on an all-reduce on ordinary memory is run by the
+ *     ranks' own processes, if all ranks say so; default 8388608.
  *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory through the library's buffers even where the
  *     daemon could reach it.
  */
