@@ -52,7 +52,8 @@ struct AlignedDeleter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(uint32_t channels, bool pin) {
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(uint32_t channels, bool pin,
+                                                             size_t spans) {
   if (channels == 0) channels = UsableCores();
   channels = std::min(channels, kMaxChannelThreads);
   auto scheduler = std::unique_ptr<Scheduler>(new Scheduler);
@@ -62,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(uint32_t channels, 
   }
   for (uint32_t i = 0; i < channels; ++i) {
     Channel& channel = *scheduler->channels_.emplace_back(std::make_unique<Channel>());
+    if (spans > 0) channel.spans = std::make_unique<runtime::SpanRing>(spans);
     channel.thread = std::thread([raw = scheduler.get(), &channel] { raw->Run(channel); });
     ::pthread_setname_np(channel.thread.native_handle(), absl::StrCat("spccl-ch", i).c_str());
     if (pin) SPCCL_RETURN_IF_ERROR(Pin(topology.get(), channel.thread, i));
@@ -134,6 +136,8 @@ void Scheduler::Run(Channel& channel) {
   const std::unique_ptr<std::byte[], AlignedDeleter> memory(new (std::align_val_t{64})
                                                                 std::byte[runtime::kScratchBytes]);
   const runtime::Scratch scratch(memory.get(), runtime::kScratchBytes);
+  runtime::SpanRing* const spans = channel.spans.get();
+  runtime::SpanRing::SetOfThisThread(spans);
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     FairQueue::EntryRef entry = queue_.Next();
@@ -149,6 +153,7 @@ void Scheduler::Run(Channel& channel) {
     lock.unlock();
     if (added_ns != 0) waits_.Observe(now_ns - added_ns);
     channel.slice_began_ns.store(now_ns, std::memory_order_relaxed);
+    if (spans != nullptr) spans->BeginSlice(now_ns);
     const runtime::Progress progress = entry->task->RunOne(scratch);
     channel.slice_began_ns.store(0, std::memory_order_relaxed);
     lock.lock();

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "collective/runtime/span_ring.h"
 #include "daemon/fair_queue.h"
 #include "daemon/metrics/histogram.h"
 
@@ -24,7 +25,9 @@ class Scheduler {
  public:
   // `channels` 0: one a core that this process may use, at most 64. `pin`: thread i runs on core i
   // only (of those that hwloc sees).
-  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(uint32_t channels, bool pin);
+  // `spans`: how many each thread keeps of what it did last; 0: none.
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(uint32_t channels, bool pin,
+                                                           size_t spans = 0);
   // Ends the threads after the slices that they run; tasks that are still queued are dropped.
   ~Scheduler();
 
@@ -32,6 +35,9 @@ class Scheduler {
   void Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task);
   // Gives it no further slice; running ones go on. Does nothing if it is not queued.
   void Remove(const runtime::Task* task);
+
+  // What channel `i` did last; nullptr: it is not kept.
+  const runtime::SpanRing* spans(uint32_t i) const { return channels_[i]->spans.get(); }
 
   uint32_t channels() const { return static_cast<uint32_t>(channels_.size()); }
   // How long the oldest slice that runs now has been running; 0 if none runs.
@@ -44,6 +50,7 @@ class Scheduler {
  private:
   struct Channel {
     std::thread thread;
+    std::unique_ptr<runtime::SpanRing> spans;  // the thread's; null: none
     // When its slice began; 0 between slices. Relaxed: a time stamp that orders nothing.
     std::atomic<int64_t> slice_began_ns{0};
   };

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -75,9 +76,37 @@ enum class Progress : uint8_t {
   kDone,  // nothing is left to claim: drop the task from the queue (others may still run slices)
 };
 
+// What a running task does or waits for just now, for people who ask why it does not end.
+struct TaskLook {
+  // Rises with everything that the task does.
+  uint64_t progress = 0;
+  // Work that is claimed or done, in the task's own measure: slices, or lanes.
+  uint64_t taken = 0, total = 0;
+  enum class Doing : uint8_t {
+    kWaitsForFrame,  // `rank` (a participant's lowest) for a frame of `peer`
+    kWaitsForRoom,   // on the link from `rank` to `peer`
+    kWaitsForSlice,  // for the process of `rank` to hand its data over
+    kQueued,         // could run: no thread has taken it yet
+    kRuns,           // a thread is at it
+  };
+  struct Line {
+    Doing doing = Doing::kQueued;
+    uint32_t rank = UINT32_MAX;  // UINT32_MAX: of all of this node, or of none
+    uint32_t peer = UINT32_MAX;
+    std::string_view step = {};  // what is next or runs: "reduce-store"
+    uint64_t count = 0;          // of lanes that do this
+    int64_t since_ns = 0;        // the longest of them: MonotonicNanos(); 0: not known
+  };
+  std::vector<Line> lines;
+};
+
 class Task {
  public:
   virtual ~Task() = default;
+
+  // Names the operation in spans (span_ring.h). Before it runs.
+  void SetOperation(uint64_t operation) { operation_ = operation; }
+  uint64_t operation() const { return operation_; }
 
   // Claims and runs one slice. Thread-safe: several channel threads call it at once.
   virtual Progress RunOne(Scratch scratch) = 0;
@@ -88,6 +117,9 @@ class Task {
 
   // Somebody outside has done what the task may have been waiting for. Thread-safe.
   virtual void Nudge() {}
+
+  // Thread-safe.
+  virtual TaskLook Look() { return {}; }
 
   // Called when an idle task has something to run again. Set once, by whoever calls RunOne next: a
   // wake before that finds nobody, and is not needed.
@@ -107,6 +139,7 @@ class Task {
   }
 
  private:
+  uint64_t operation_ = 0;
   mutable std::mutex waker_mutex_;
   std::function<void()> waker_;
 };

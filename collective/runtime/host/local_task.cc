@@ -5,7 +5,9 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
+#include "collective/runtime/span_ring.h"
 #include "kernels/host/dense.h"
 
 namespace spccl::runtime {
@@ -77,9 +79,35 @@ Progress LocalTask::RunOne(Scratch scratch) {
   if (!slice.has_value()) return Progress::kDone;
   const bool last_claim = *slice + 1 == gate_.total();
   RunSlice(*slice, scratch);
+  WriteSpan(*slice);
   if (gate_.Complete()) Finish();
   // `this` may be gone from here on, if its owner dropped it in DoneFn.
   return last_claim ? Progress::kDone : Progress::kRan;
+}
+
+void LocalTask::WriteSpan(uint64_t slice) const {
+  SpanRing* const ring = SpanRing::OfThisThread();
+  if (ring == nullptr || ring->slice_began_ns() == 0) return;
+  const uint64_t first = slice * slice_elements_;
+  const uint64_t elements =
+      std::min(slice_elements_, WorkElements() - std::min(first, WorkElements()));
+  Span span{.operation = operation(),
+            .bytes = static_cast<uint32_t>(elements * SizeOf(op_.dtype)),
+            .lane = static_cast<uint32_t>(slice),
+            .kind = SpanKind::kLocal};
+  span.SetTimes(ring->slice_began_ns(), MonotonicNanos());
+  ring->Write(span);
+}
+
+TaskLook LocalTask::Look() {
+  TaskLook look;
+  look.total = gate_.total();
+  look.progress = look.taken = std::min(gate_.next(), gate_.total());
+  const bool all_taken = look.taken == look.total;
+  look.lines.push_back({.doing = all_taken ? TaskLook::Doing::kRuns : TaskLook::Doing::kQueued,
+                        .step = Reduces(op_.kind) ? "reduce" : "copy",
+                        .count = all_taken ? 1 : look.total - look.taken});
+  return look;
 }
 
 void LocalTask::Cancel(absl::Status reason, int culprit_rank) {

@@ -25,6 +25,7 @@ class LocalTask final : public Task {
 
   Progress RunOne(Scratch scratch) override;
   void Cancel(absl::Status reason, int culprit_rank) override;
+  TaskLook Look() override;
 
  private:
   struct Piece;
@@ -38,6 +39,8 @@ class LocalTask final : public Task {
   bool RunPart(const Piece& piece, uint64_t skip_bytes, uint64_t elements, size_t slot_bytes,
                Scratch scratch);
   bool WriteRemote(const Piece& piece, uint64_t skip_bytes, const void* result, size_t bytes);
+  // To the ring of this thread, where its slices are timed.
+  void WriteSpan(uint64_t slice) const;
   void Fail(absl::Status status, int culprit_rank);
   void Finish();
 

@@ -128,6 +128,7 @@ Progress PlanTask::RunStep(Scratch scratch, uint64_t* work_elements) {
     ends = progress == Progress::kDone && TakeEnd();
   }
   if (progress == Progress::kRan) {
+    WriteWaits(claim);
     *work_elements += 64 + context_.layout.SliceElements(claim.steps[0].chunk, claim.lane);
     const StepResult result = RunSteps(context_, {.participant = claim.machine->participant,
                                                   .lane = claim.lane,
@@ -135,7 +136,8 @@ Progress PlanTask::RunStep(Scratch scratch, uint64_t* work_elements) {
                                                   .frame = std::move(claim.frame),
                                                   .policy = &claim.machine->policy,
                                                   .held = &claim.machine->held,
-                                                  .scratch = scratch});
+                                                  .scratch = scratch,
+                                                  .operation = operation()});
     const std::lock_guard lock(mutex_);
     EndSteps(claim, result);
     ends = TakeEnd();
@@ -167,6 +169,7 @@ Progress PlanTask::ClaimStep(Claim* claim) {
   claim->machine = machine;
   claim->lane = slots_[machine->slot].lane;
   claim->steps = RunAt(*machine);
+  claim->waited = std::exchange(machine->waited, {});
   if (Receives(claim->steps[0].kind)) {
     const uint32_t from = context_.plan->first_rank[claim->steps[0].from];
     const auto arrived = std::find_if(machine->inbox.begin(), machine->inbox.end(),
@@ -216,9 +219,13 @@ void PlanTask::QueueIfRunnable(Machine* machine, bool at_end) {
 // The machine's wait for a frame, or for room, is over; another may begin.
 void PlanTask::EndWait(Machine* machine) {
   const int64_t now_ns = MonotonicNanos();
-  uint64_t& sum =
-      machine->state == State::kNoRoom ? result_.stats.room_wait_ns : result_.stats.receive_wait_ns;
+  const bool room = machine->state == State::kNoRoom;
+  uint64_t& sum = room ? result_.stats.room_wait_ns : result_.stats.receive_wait_ns;
   sum += static_cast<uint64_t>(now_ns - machine->waits_since_ns);
+  WaitTimes& waited = machine->waited;
+  int64_t& since_ns = room ? waited.room_since_ns : waited.frame_since_ns;
+  if (since_ns == 0) since_ns = machine->waits_since_ns;
+  (room ? waited.room_until_ns : waited.frame_until_ns) = now_ns;
   machine->waits_since_ns = now_ns;
 }
 
@@ -247,6 +254,7 @@ void PlanTask::OpenLane(uint32_t slot, uint64_t lane) {
     machine.step = 0;
     machine.state = State::kNoFrame;
     machine.waits_since_ns = MonotonicNanos();
+    machine.waited = {};
     machine.policy = first_policy_;
     machine.inbox.clear();
     if (const auto early = early_.find({lane, place}); early != early_.end()) {
@@ -266,6 +274,7 @@ void PlanTask::OpenLane(uint32_t slot, uint64_t lane) {
 void PlanTask::EndSteps(const Claim& claim, const StepResult& result) {
   Machine& machine = *claim.machine;
   --running_;
+  ++runs_done_;
   result_.stats.Add(result.stats);
   CountSends(claim, result);
   if (!result.status.ok()) FailLocked(result.status, result.culprit_rank);

@@ -61,6 +61,7 @@ class PlanTask final : public Task, private transport::Sink {
 
   Progress RunOne(Scratch scratch) override;
   void Cancel(absl::Status reason, int culprit_rank) override;
+  TaskLook Look() override;
 
  private:
   struct Arrived {
@@ -69,12 +70,18 @@ class PlanTask final : public Task, private transport::Sink {
   };
   using Inbox = absl::InlinedVector<Arrived, 2>;  // in order of arrival
   enum class State : uint8_t { kNoFrame, kNoRoom, kQueued, kRunning, kDone };
+  // How long the next steps waited for their frame, and then for room; 0: they did not.
+  struct WaitTimes {
+    int64_t frame_since_ns = 0, frame_until_ns = 0;
+    int64_t room_since_ns = 0, room_until_ns = 0;
+  };
   struct Machine {
     uint32_t participant = 0;
     uint32_t slot = 0;
     size_t step = 0;
     State state = State::kNoFrame;
-    int64_t waits_since_ns = 0;
+    int64_t waits_since_ns = 0;  // or runs since
+    WaitTimes waited;            // before the steps that it is at
     policy::SendPolicy policy;
     Inbox inbox;
     HeldFrames held;
@@ -90,6 +97,7 @@ class PlanTask final : public Task, private transport::Sink {
     uint64_t lane = 0;
     std::span<const plan::Step> steps;
     transport::Frame frame;
+    WaitTimes waited;
   };
 
   void OnFrame(const transport::Tag& tag, transport::Frame frame) override;
@@ -107,11 +115,14 @@ class PlanTask final : public Task, private transport::Sink {
   void EndSteps(const Claim& claim, const StepResult& result);
   void CountSends(const Claim& claim, const StepResult& result);
   void EndWait(Machine* machine);
+  TaskLook::Line LineOf(const Machine& machine) const;
   void FailLocked(absl::Status status, int culprit_rank);
   absl::Status CheckTag(const transport::Tag& tag) const;
   bool TakeEnd();   // true for the one caller that must call End()
   bool TakeWake();  // true if the waker must be called
 
+  // The claim's waits, to the ring of this thread.
+  void WriteWaits(const Claim& claim) const;
   void FailFromAfar(absl::Status status, int culprit_rank);
   void End();
 
@@ -129,6 +140,7 @@ class PlanTask final : public Task, private transport::Sink {
   std::deque<Machine*> runnable_;
   std::vector<Machine*> without_room_;
   uint64_t unfinished_lanes_ = 0;
+  uint64_t runs_done_ = 0;
   uint32_t running_ = 0;
   bool failed_ = false, ended_ = false;
   bool parked_ = false;  // a thread was told kIdle since the last wake

@@ -22,6 +22,21 @@ Progress RelayTask::RunOne(Scratch) {
   return Progress::kDone;
 }
 
+TaskLook RelayTask::Look() {
+  TaskLook look;
+  look.total = relays_.size();
+  for (uint32_t rank = 0; rank < relays_.size(); ++rank) {
+    if (relays_[rank]->IsDone()) {
+      ++look.taken;
+    } else {
+      look.lines.push_back(
+          {.doing = TaskLook::Doing::kWaitsForSlice, .rank = rank, .step = "reduce", .count = 1});
+    }
+  }
+  look.progress = look.taken;
+  return look;
+}
+
 void RelayTask::Cancel(absl::Status reason, int culprit_rank) {
   if (End()) Finish({.status = std::move(reason), .culprit_rank = culprit_rank, .stats = {}});
 }

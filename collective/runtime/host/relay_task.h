@@ -20,6 +20,7 @@ class RelayTask final : public Task {
   Progress RunOne(Scratch scratch) override;
   void Cancel(absl::Status reason, int culprit_rank) override;
   void Nudge() override { Wake(); }
+  TaskLook Look() override;
 
  private:
   // True once: the caller is the one to tell the end.

@@ -36,7 +36,41 @@ StepRun::StepRun(const StepContext& context, StepArgs args)
 StepResult StepRun::Run() {
   result_.status = Dispatch();
   if (result_.culprit_rank < 0) result_.culprit_rank = memory_.culprit_rank();
+  WriteSpans();
   return std::move(result_);
+}
+
+void StepRun::WriteSpans() {
+  SpanRing* const ring = SpanRing::OfThisThread();
+  if (ring == nullptr) return;
+  const auto write = [&](SpanKind kind, const WorkTime& time, Span span) {
+    if (time.begin_ns == 0) return;
+    span.operation = args_.operation;
+    span.SetTimes(time.begin_ns, time.end_ns);
+    span.kind = kind;
+    span.rank = RankOf(args_.participant);
+    span.lane = static_cast<uint32_t>(args_.lane);
+    span.chunk = chunk_;
+    span.phase = run_[0].phase;
+    ring->Write(span);
+  };
+  const Span values{.bytes = static_cast<uint32_t>(elements_ * SizeOf(partial_type_))};
+  write(SpanKind::kGather, gather_, values);
+  const bool received = came_.peer != kNoRank;
+  write(Combines(run_[0].kind) ? SpanKind::kReduce : SpanKind::kStore, reduce_,
+        received ? came_ : values);
+  write(SpanKind::kEncode, encode_, sent_);
+  write(SpanKind::kSend, send_, sent_);
+}
+
+void StepRun::NoteFrame(const Frame& frame, Span* span) const {
+  const auto* const header = reinterpret_cast<const FrameHeader*>(frame.data());
+  span->bytes = static_cast<uint32_t>(frame.size_bytes());
+  span->format = FormatOf(frame);
+  if (span->format != Format::kDense && elements_ > 0) {
+    span->density =
+        static_cast<float>(static_cast<double>(header->nnz) / static_cast<double>(elements_));
+  }
 }
 
 absl::Status StepRun::Dispatch() {
@@ -77,7 +111,12 @@ absl::Status StepRun::CheckFrame(const Step& step) {
   const Frame& frame = args_.frame;
   const FrameFault fault =
       Validate(frame.data(), frame.size_bytes(), TypeOnTheWay(step), elements_);
-  if (fault.ok()) return absl::OkStatus();
+  if (fault.ok()) {
+    NoteFrame(frame, &came_);
+    came_.peer = RankOf(step.from);
+    came_.link = LinkTo(step.from);
+    return absl::OkStatus();
+  }
   result_.culprit_rank = static_cast<int>(RankOf(step.from));
   return absl::DataLossError(absl::StrCat(
       "rank ", RankOf(args_.participant), " received a bad frame from rank ", RankOf(step.from),
@@ -104,7 +143,10 @@ absl::Status StepRun::ReadInput(Source* source) {
   // Into a frame: so a dense send needs no copy, and a reduction may be made in it.
   Frame frame = NewDenseFrame(source->type);
   source->data = ValuesOf(frame);
-  SPCCL_RETURN_IF_ERROR(memory_.ReadInput(ValuesOf(frame), part_room_, wide_room_));
+  {
+    const Stopwatch stopwatch(&result_.stats.reduce_ns, &gather_);
+    SPCCL_RETURN_IF_ERROR(memory_.ReadInput(ValuesOf(frame), part_room_, wide_room_));
+  }
   if (use_.keep_input) {
     args_.held->Put(HeldKind::kInput, chunk_, std::move(frame));
   } else {
@@ -142,10 +184,12 @@ absl::Status StepRun::Copy() {
   SPCCL_RETURN_IF_ERROR(ReadInput(&input));
   hot_ = input.data;
   stored_ = std::move(input.spare);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_);
   return memory_.Write(hot_, context_.streaming, /*copies_input=*/true);
 }
 
 absl::Status StepRun::CopyReduced(std::span<const void* const> inputs) {
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_);
   if (memory_.all_mapped() && !inputs.empty()) {
     Reduce(op_.dtype, op_.redop, inputs, memory_.mapped_outputs(), elements_,
            context_.streaming && run_.size() == 1);
@@ -159,7 +203,7 @@ absl::Status StepRun::CopyReduced(std::span<const void* const> inputs) {
 }
 
 absl::Status StepRun::Store() {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
   if (IsDense(args_.frame)) return memory_.Write(ValuesOf(args_.frame), context_.streaming);
   const Stores stores = context_.streaming ? Stores::kStreaming : Stores::kAuto;
   for (void* const output : memory_.mapped_outputs()) {

@@ -10,26 +10,37 @@
 #include "base/clock.h"
 #include "collective/runtime/host/slice_memory.h"
 #include "collective/runtime/host/step_runner.h"
+#include "collective/runtime/span_ring.h"
 #include "kernels/format.h"
 
 namespace spccl::runtime {
 
-// Adds the time of its life to a count, and to a codec's work if there is one.
+// From the first begin to the last end of a run's work of one kind.
+struct WorkTime {
+  int64_t begin_ns = 0, end_ns = 0;  // 0: there was none
+};
+
+// Adds the time of its life to a count, and to a run's work and a codec's where they are given.
 class Stopwatch {
  public:
-  explicit Stopwatch(uint64_t* sum_ns, CodecWork* work = nullptr)
-      : sum_ns_(sum_ns), work_(work), begin_ns_(MonotonicNanos()) {}
+  explicit Stopwatch(uint64_t* sum_ns, WorkTime* work = nullptr, CodecWork* codec = nullptr)
+      : sum_ns_(sum_ns), work_(work), codec_(codec), begin_ns_(MonotonicNanos()) {}
   ~Stopwatch() {
-    const auto ns = static_cast<uint64_t>(MonotonicNanos() - begin_ns_);
+    const int64_t end_ns = MonotonicNanos();
+    const auto ns = static_cast<uint64_t>(end_ns - begin_ns_);
     *sum_ns_ += ns;
-    if (work_ != nullptr) work_->ns += ns;
+    if (codec_ != nullptr) codec_->ns += ns;
+    if (work_ == nullptr) return;
+    if (work_->begin_ns == 0) work_->begin_ns = begin_ns_;
+    work_->end_ns = end_ns;
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   uint64_t* const sum_ns_;
-  CodecWork* const work_;
+  WorkTime* const work_;
+  CodecWork* const codec_;
   const int64_t begin_ns_;
 };
 
@@ -70,6 +81,9 @@ class StepRun {
   };
 
   absl::Status Dispatch();
+  // What the run did, to the ring of this thread.
+  void WriteSpans();
+  void NoteFrame(const transport::Frame& frame, Span* span) const;
   uint32_t RankOf(uint32_t participant) const { return context_.plan->first_rank[participant]; }
   DType TypeOnTheWay(const plan::Step& step) const;
   absl::Status CheckFrame(const plan::Step& step);
@@ -161,6 +175,9 @@ class StepRun {
   const void* hot_ = nullptr;  // what the first step has stored, as it was left in the caches
   transport::Frame stored_;    // a dense frame of it, if there is one
   StepResult result_;
+  // For the spans: when, and what came and was sent.
+  WorkTime gather_, reduce_, encode_, send_;
+  Span came_, sent_;
 };
 
 }  // namespace spccl::runtime

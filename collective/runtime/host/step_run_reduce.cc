@@ -28,7 +28,7 @@ StepRun::Sum StepRun::NewSum(bool in_frame) {
 absl::Status StepRun::Combine(const Step& step, bool in_frame, Sum* sum) {
   Source own;
   SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
   return AddsSparse() ? CombineSparse(std::move(own), in_frame, sum)
                       : CombineDense(step, own, in_frame, sum);
 }
@@ -121,7 +121,7 @@ absl::Status StepRun::ReduceStore(const Step& step) {
   }
   Sum sum;
   SPCCL_RETURN_IF_ERROR(Combine(step, /*in_frame=*/false, &sum));
-  const Stopwatch stopwatch(&result_.stats.reduce_ns);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_);
   std::byte* result = sum.data;
   if (!same_type || op_.redop == RedOp::kAvg) {
     if (!same_type) result = output_room_;
@@ -172,7 +172,7 @@ bool StepRun::AddsInOutputs(const Step& step) const {
 }
 
 void StepRun::ReduceInOutputs() {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
   for (void* const output : memory_.mapped_outputs()) {
     ReduceInto(args_.frame.data(), output, op_.dtype);
   }
@@ -181,13 +181,13 @@ void StepRun::ReduceInOutputs() {
 }
 
 absl::Status StepRun::PutInOutputs(const void* data) {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns);
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_);
   args_.held->Put(HeldKind::kOutputs, chunk_, Frame());
   return memory_.Write(data, context_.streaming);
 }
 
 absl::Status StepRun::ReduceStoreDense(const Source& own) {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
   const void* const inputs[] = {ValuesOf(args_.frame), own.data};
   absl::InlinedVector<void*, 8> outputs(memory_.mapped_outputs().begin(),
                                         memory_.mapped_outputs().end());

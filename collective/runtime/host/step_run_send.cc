@@ -51,7 +51,7 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
   SPCCL_CHECK(type == SentType(sends[0]));
   Frame frame;
   {
-    const Stopwatch stopwatch(&result_.stats.encode_ns);
+    const Stopwatch stopwatch(&result_.stats.encode_ns, &encode_);
     policy::Link link = policy::Link::kIntra;
     for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
     result_.decision = args_.policy->Next(sends[0].phase, link, elements_);
@@ -129,13 +129,16 @@ absl::Status StepRun::PassOn(std::span<const Step> sends, Frame frame) {
 }
 
 absl::Status StepRun::Post(std::span<const Step> sends, DType type, Frame frame) {
-  const Stopwatch stopwatch(&result_.stats.send_ns);
+  const Stopwatch stopwatch(&result_.stats.send_ns, &send_);
   result_.sent_bytes = frame.size_bytes();
   result_.sent_dense_bytes = DenseBytes(type);
+  NoteFrame(frame, &sent_);
   for (const Step& step : sends) {
     // NOLINTNEXTLINE(bugprone-use-after-move): the last round alone moves.
     Frame mine = &step == &sends.back() ? std::move(frame) : frame.Share();
     Count(step);
+    sent_.peer = RankOf(step.to);
+    sent_.link = std::max(sent_.link, LinkTo(step.to));
     const transport::Tag tag{.from = RankOf(args_.participant),
                              .to = RankOf(step.to),
                              .lane = args_.lane,

@@ -26,6 +26,7 @@ struct StepArgs {
   policy::SendPolicy* policy;
   HeldFrames* held;
   Scratch scratch;
+  uint64_t operation = 0;  // its name in spans
 };
 
 struct StepResult {
