@@ -182,6 +182,7 @@ absl::StatusOr<std::vector<Outcome>> Communicator::Submit(uint32_t rank, uint64_
     operation.arrived.resize(seats_.size());
     operation.first_arrival_ns = now_ns;
   }
+  part.posted_ns = now_ns;
   operation.arrived[rank] = true;
   operation.last_arrival_ns = now_ns;
   ++operation.arrivals;
@@ -355,13 +356,30 @@ std::vector<Outcome> Communicator::Fail(const CommFailure& failure) {
   return outcomes;
 }
 
+std::string Communicator::FormingFor() const {
+  if (state_ == State::kConnecting) return waiting_for_;
+  return root_.empty() ? NamesOf(NotJoined()) : absl::StrCat("the daemon at ", root_);
+}
+
+std::vector<Communicator::Waiting> Communicator::WaitingOps(size_t most) const {
+  std::vector<Waiting> waiting;
+  for (const auto& [sequence, operation] : pending_) {
+    if (waiting.size() == most) break;
+    Waiting& one = waiting.emplace_back(Waiting{.sequence = sequence, .posted = {}});
+    for (uint32_t rank = 0; rank < operation.parts.size(); ++rank) {
+      const std::optional<RankPart>& part = operation.parts[rank];
+      if (!part) continue;
+      if (one.op == nullptr) one.op = &part->op;
+      one.posted.emplace_back(rank, part->posted_ns);
+    }
+  }
+  return waiting;
+}
+
 std::string Communicator::PhaseOf(uint32_t rank) const {
   if (state_ == State::kFailed) return "failed";
-  if (state_ == State::kForming) {
-    return root_.empty() ? absl::StrCat("forming: waiting for ", NamesOf(NotJoined()))
-                         : absl::StrCat("forming: waiting for the daemon at ", root_);
-  }
-  if (state_ == State::kConnecting) return absl::StrCat("connecting: waiting for ", waiting_for_);
+  if (state_ == State::kForming) return absl::StrCat("forming: waiting for ", FormingFor());
+  if (state_ == State::kConnecting) return absl::StrCat("connecting: waiting for ", FormingFor());
   if (!seats_[rank].member.local()) return absl::StrCat("on ", seats_[rank].member.node);
   if (running_) return "running";
   if (pending_.empty()) return seats_[rank].left ? "left" : "idle";

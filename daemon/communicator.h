@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,7 +36,8 @@ namespace spccl::daemon {
 struct RankPart {
   OpDesc op;
   uint64_t ticket = 0;
-  uint32_t handle = 0;  // the communicator's number in the rank's session
+  int64_t posted_ns = 0;  // set by Submit()
+  uint32_t handle = 0;    // the communicator's number in the rank's session
   runtime::RankBuffers buffers;
   MappingRef send_owner, recv_owner;
   std::shared_ptr<Relay> relay;  // as in buffers; null: none
@@ -64,6 +66,7 @@ struct CommFailure {
   absl::Status status;
   int culprit_rank = -1;
   std::string origin = {};  // the name of the node that knew it first; empty: this one
+  bool expected = false;  // the end of its job or of the daemon, not a fault: nothing to look into
 };
 
 class Communicator {
@@ -156,6 +159,16 @@ class Communicator {
 
   // For people: "waiting for rank 2 (pid 123)" and the like.
   std::string PhaseOf(uint32_t rank) const;
+  // While it forms or connects: what it waits for.
+  std::string FormingFor() const;
+  // Operations that do not run yet, the next to run first, at most `most`. Valid until the next
+  // change.
+  struct Waiting {
+    uint64_t sequence = 0;
+    const OpDesc* op = nullptr;                        // of the lowest rank; null: all have failed
+    std::vector<std::pair<uint32_t, int64_t>> posted;  // by rank, and when
+  };
+  std::vector<Waiting> WaitingOps(size_t most) const;
   uint32_t queued_ops() const { return static_cast<uint32_t>(pending_.size()); }
 
  private:

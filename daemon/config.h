@@ -42,6 +42,12 @@ struct Config {
   uint64_t max_buffers_per_client = 4096;
   uint64_t max_buffer_bytes_per_client = uint64_t{1} << 40;
 
+  // The flight recorder.
+  uint32_t flight_operations = 64;  // of each communicator; 0: none
+  uint32_t flight_spans = 4096;     // of each channel; 0: none
+  uint32_t flight_files = 32;       // in state_dir/flight; 0: none
+  uint64_t flight_file_bytes = uint64_t{64} << 20;
+
   // The connections to the daemons of other nodes; HOST:PORT.
   // Empty: none. Without TLS and MUNGE a loopback address.
   std::string peers_listen;

@@ -321,6 +321,17 @@ std::vector<Field> BuildTable() {
                             1'000'000, &Config::max_buffers_per_client));
   fields.push_back(ByteCount("limits.buffer_bytes", "Most registered bytes of one session.",
                              &Config::max_buffer_bytes_per_client));
+  fields.push_back(Unsigned("flight.operations",
+                            "Operations of each communicator that the flight recorder keeps.", 0,
+                            4096, &Config::flight_operations));
+  fields.push_back(Unsigned("flight.spans",
+                            "Spans of each channel's work that the flight recorder keeps.", 0,
+                            1'048'576, &Config::flight_spans));
+  fields.push_back(Unsigned("flight.files",
+                            "Records of failed communicators kept in state_dir/flight.", 0, 10'000,
+                            &Config::flight_files));
+  fields.push_back(ByteCount("flight.file_bytes", "Most bytes of these records together.",
+                             &Config::flight_file_bytes));
   AddPeerFields(&fields);
   fields.push_back(MetricsListen());
   fields.push_back(AdminGroup());

@@ -20,6 +20,10 @@
 #include "daemon/progress.h"
 #include "kernels/format.h"
 
+namespace spccl::v1 {
+class FlightRecord;
+}  // namespace spccl::v1
+
 namespace spccl::daemon {
 
 // Sums since the start of whatever they describe.
@@ -150,6 +154,10 @@ class Subscription {
 class Control {
  public:
   virtual ~Control() = default;
+  // A communicator's flight record, with `spans` what every thread did, too; of one that has failed
+  // what was kept then, if anything was. Waits half a second at most for what its other nodes say.
+  // NotFound: there is neither.
+  virtual absl::StatusOr<v1::FlightRecord> GetFlight(uint64_t comm_id, bool spans) = 0;
   virtual absl::StatusOr<Snapshot> GetSnapshot() = 0;
   // The one signal of health. Never waits, whatever the core does.
   virtual Progress GetProgress() = 0;

@@ -253,6 +253,28 @@ grpc::Status ControlService::AbortComm(grpc::ServerContext* context,
   });
 }
 
+grpc::Status ControlService::GetFlight(grpc::ServerContext* context,
+                                       const v1::GetFlightRequest* request,
+                                       v1::GetFlightResponse* response) {
+  return Run(*context, [&](const Caller& caller, Snapshot all) -> absl::Status {
+    const uint64_t id = request->comm_id();
+    // Before it is gathered: others' daemons are not asked for what the caller may not see.
+    const absl::Status may = MayChange(caller, all, CommScope{id});
+    const bool is_there = std::any_of(all.comms.begin(), all.comms.end(),
+                                      [id](const CommInfo& comm) { return comm.id == id; });
+    if (is_there && !may.ok()) return may;
+    absl::StatusOr<v1::FlightRecord> record = core_->GetFlight(id, request->spans());
+    if (absl::IsNotFound(record.status())) return NoSuchComm(caller, id);
+    // As GetSnapshot: no code that would mean that we are not reachable.
+    if (!record.ok()) return absl::InternalError(record.status().message());
+    // One that is gone, or has changed its owner meanwhile.
+    if (!MaySee(caller, record->uid())) return NoSuchComm(caller, id);
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    *response->mutable_record() = *std::move(record);
+    return absl::OkStatus();
+  });
+}
+
 grpc::Status ControlService::StreamTelemetry(grpc::ServerContext* context,
                                              const v1::StreamTelemetryRequest* request,
                                              grpc::ServerWriter<v1::Telemetry>* writer) {

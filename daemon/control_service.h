@@ -47,6 +47,8 @@ class ControlService final : public v1::Control::Service {
                      v1::DrainResponse* response) override;
   grpc::Status AbortComm(grpc::ServerContext* context, const v1::AbortCommRequest* request,
                          v1::AbortCommResponse* response) override;
+  grpc::Status GetFlight(grpc::ServerContext* context, const v1::GetFlightRequest* request,
+                         v1::GetFlightResponse* response) override;
   grpc::Status RegisterJob(grpc::ServerContext* context, const v1::RegisterJobRequest* request,
                            v1::RegisterJobResponse* response) override;
   grpc::Status EndJob(grpc::ServerContext* context, const v1::EndJobRequest* request,

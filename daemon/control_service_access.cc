@@ -77,10 +77,7 @@ absl::Status MayChange(const Caller& caller, const Snapshot& all, const Scope& s
   if (const auto* comm = std::get_if<CommScope>(&scope)) {
     const CommInfo* found = FindComm(all, comm->comm_id);
     if (found != nullptr && MaySee(caller, found->uid)) return absl::OkStatus();
-    if (caller.administrator) {
-      return absl::NotFoundError(absl::StrCat("there is no communicator ", comm->comm_id));
-    }
-    return NoneOfYours("communicator", absl::StrCat(comm->comm_id), caller);
+    return NoSuchComm(caller, comm->comm_id);
   }
   if (caller.administrator) return absl::OkStatus();
   if (const auto* job = std::get_if<JobScope>(&scope)) {
@@ -88,6 +85,13 @@ absl::Status MayChange(const Caller& caller, const Snapshot& all, const Scope& s
     return NoneOfYours("job", job->job_id, caller);
   }
   return MustAdminister(caller, "change the global settings");
+}
+
+absl::Status NoSuchComm(const Caller& caller, uint64_t comm_id) {
+  if (caller.administrator) {
+    return absl::NotFoundError(absl::StrCat("there is no communicator ", comm_id));
+  }
+  return NoneOfYours("communicator", absl::StrCat(comm_id), caller);
 }
 
 absl::Status MayRead(const Caller& caller, const Snapshot& all, const Scope& scope) {

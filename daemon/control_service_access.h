@@ -37,6 +37,8 @@ Snapshot VisibleTo(const Caller& caller, Snapshot all);
 // words, for those that do not exist; NotFound is for administrators, of communicators only: an
 // administrator may set what a job will run with before it comes.
 absl::Status MayChange(const Caller& caller, const Snapshot& all, const Scope& scope);
+// What to say of a communicator that the caller may not see, or that is not there.
+absl::Status NoSuchComm(const Caller& caller, uint64_t comm_id);
 // The same for reading a scope's settings; the global ones may be read by all.
 absl::Status MayRead(const Caller& caller, const Snapshot& all, const Scope& scope);
 // PermissionDenied unless the caller is an administrator.

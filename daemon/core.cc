@@ -71,6 +71,7 @@ Core::~Core() {
 }
 
 void Core::Run() {
+  engine_->EnterThread();
   bool cancelled = false;
   while (!(engine_->stopping() && engine_->quiet())) {
     int wait_ms = engine_->Tick();
@@ -167,6 +168,32 @@ absl::StatusOr<metrics::CoreSample> Core::GetCoreSample() {
     return absl::OkStatus();
   }));
   return std::move(*sample);
+}
+
+absl::StatusOr<v1::FlightRecord> Core::GetFlight(uint64_t comm_id, bool spans) {
+  constexpr int64_t kAnswersNs = 500'000'000;
+  const auto answers = std::make_shared<FlightAnswers>();
+  const auto draft = std::make_shared<FlightDraft>();  // shared, as the snapshot is
+  const absl::Status found = Call([=](Engine& engine) {
+    SPCCL_ASSIGN_OR_RETURN(*draft, engine.DraftFlight(comm_id, answers));
+    return absl::OkStatus();
+  });
+  if (absl::IsNotFound(found)) return engine_->FindKeptFlight(comm_id);
+  SPCCL_RETURN_IF_ERROR(found);
+  if (draft->record.state() == "failed") {
+    // How it was before it failed says more than how it is.
+    absl::StatusOr<v1::FlightRecord> kept = engine_->FindKeptFlight(comm_id);
+    if (kept.ok()) return kept;
+  }
+  if (spans) AddSpans(engine_->ReadSpans(), draft.get());
+  AddProcesses(&draft->record);
+  for (FlightAnswers::Answered& answered : answers->Await(kAnswersNs)) {
+    v1::FlightNode& node = *draft->record.mutable_nodes(answered.place);
+    node.set_answered(true);
+    answered.record.set_node(node.name());
+    *draft->record.add_peers() = std::move(answered.record);
+  }
+  return std::move(draft->record);
 }
 
 absl::Status Core::AbortComm(uint64_t comm_id, const std::string& reason) {

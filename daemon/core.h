@@ -36,6 +36,7 @@ class Core final : public Control {
   // Control. Not to be called from an event's callback. Unavailable once stopped; DeadlineExceeded
   // if the core thread does not answer.
   absl::StatusOr<Snapshot> GetSnapshot() override;
+  absl::StatusOr<v1::FlightRecord> GetFlight(uint64_t comm_id, bool spans) override;
   Progress GetProgress() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
   absl::StatusOr<EndedJob> EndJob(const std::string& job_id) override;

@@ -17,6 +17,15 @@ struct Limits {
   uint64_t buffer_bytes_per_session = uint64_t{1} << 40;
 };
 
+// The flight recorder: see docs/operations.md, "When it hangs or is slow".
+struct FlightOptions {
+  uint32_t operations = 64;  // of each communicator; 0: none
+  uint32_t spans = 4096;     // of each thread that works; 0: none
+  std::string folder;        // where records of failed communicators are kept; empty: nowhere
+  uint32_t files = 32;       // the most of them
+  uint64_t bytes = uint64_t{64} << 20;
+};
+
 struct CoreOptions {
   std::string runtime_dir;  // holds session.sock; must exist
   uint32_t channels = 0;    // channel threads; 0: one a core, at most 64
@@ -31,6 +40,7 @@ struct CoreOptions {
   uint64_t machine = 0;               // see MachineId in daemon/measure_costs.h; 0: not known
   uint64_t inline_bytes = 64 * 1024;  // all ranks' inputs together: below, the core thread runs it
   Limits limits;
+  FlightOptions flight;
 };
 
 // The socket that clients connect to.

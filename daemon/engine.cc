@@ -54,8 +54,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, Core
   }
   auto engine = std::unique_ptr<Engine>(
       new Engine(std::move(options), std::move(hooks), loop, nodes, boot_id));
-  SPCCL_ASSIGN_OR_RETURN(engine->scheduler_,
-                         Scheduler::Create(engine->options_.channels, engine->options_.pin));
+  const FlightOptions& flight = engine->options_.flight;
+  SPCCL_ASSIGN_OR_RETURN(
+      engine->scheduler_,
+      Scheduler::Create(engine->options_.channels, engine->options_.pin, flight.spans));
+  if (flight.spans > 0) engine->spans_ = std::make_unique<runtime::SpanRing>(flight.spans);
+  if (!flight.folder.empty() && flight.files > 0) {
+    SPCCL_ASSIGN_OR_RETURN(
+        engine->flight_files_,
+        FlightFiles::Open(
+            {.folder = flight.folder, .files = flight.files, .bytes = flight.bytes}));
+  }
+  engine->keeper_ = std::make_unique<FlightKeeper>();
   SPCCL_RETURN_IF_ERROR(engine->Listen());
   engine->ListenToNodes();
   return engine;
@@ -64,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, Core
 Engine::~Engine() {
   SPCCL_CHECK(quiet());
   CloseAll();
+  keeper_.reset();  // it may tell the nodes something
   if (nodes_ != nullptr) nodes_->Stop();
 }
 
@@ -266,7 +277,7 @@ void Engine::StopNow() {
   std::vector<uint64_t> running;
   for (const auto& [id, entry] : registry_.comms) running.push_back(id);
   for (const uint64_t id : running) {
-    FailComm(id, {.status = absl::UnavailableError("spccld is stopping"), .culprit_rank = -1});
+    FailComm(id, {.status = absl::UnavailableError("spccld is stopping"), .expected = true});
   }
 }
 
@@ -307,7 +318,7 @@ EndedJob Engine::EndJob(const std::string& job_id) {
     ended.buffer_bytes += session->buffer_bytes;
   }
   for (const uint64_t id : comms) {
-    FailComm(id, {.status = absl::AbortedError(kReason), .culprit_rank = -1});
+    FailComm(id, {.status = absl::AbortedError(kReason), .expected = true});
   }
   for (const uint64_t id : sessions) CloseSession(id, kReason, LogLevel::kInfo);
   ended.communicators = static_cast<uint32_t>(comms.size());

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,10 @@
 #include "daemon/core_options.h"
 #include "daemon/event_log.h"
 #include "daemon/event_loop.h"
+#include "daemon/flight_answers.h"
+#include "daemon/flight_files.h"
+#include "daemon/flight_keeper.h"
+#include "daemon/flight_record.h"
 #include "daemon/metrics/sample.h"
 #include "daemon/nodes.h"
 #include "daemon/registry.h"
@@ -28,6 +34,8 @@
 #include "proto/shm/socket.h"
 
 namespace spccl::v1 {
+class FlightAnswer;
+class FlightAsk;
 class Form;
 class Go;
 class Join;
@@ -48,6 +56,9 @@ class Engine {
                                                         EventLoop* loop, Nodes* nodes = nullptr);
   // Nothing may run any more: quiet() is true.
   ~Engine();
+
+  // On the thread that calls everything else, before anything else.
+  void EnterThread() { runtime::SpanRing::SetOfThisThread(spans_.get()); }
 
   // Looks after deadlines; call it every turn of the loop. Returns how long the next turn may wait.
   int Tick();
@@ -71,6 +82,13 @@ class Engine {
   // thread.
   metrics::CoreSample MakeCoreSample() const;
   EventLog& events() { return events_; }
+
+  // A communicator's record as far as only this thread knows it; asks the daemons of its other
+  // nodes, whose answers come to `answers`. NotFound: there is no such communicator.
+  absl::StatusOr<FlightDraft> DraftFlight(uint64_t comm_id, std::shared_ptr<FlightAnswers> answers);
+  // Any thread.
+  FlightSpans ReadSpans() const;
+  absl::StatusOr<v1::FlightRecord> FindKeptFlight(uint64_t comm_id) const;
 
   uint64_t boot_id() const { return boot_id_; }
   const Scheduler& scheduler() const { return *scheduler_; }
@@ -169,6 +187,18 @@ class Engine {
       std::span<const runtime::RankBuffers> ranks, const policy::Settings& settings);
   void EndGroup(CommEntry& entry);
 
+  // engine_flight.cc: the flight recorder.
+  void OpenFlight(CommEntry& entry);
+  // Puts the operation that has just ended down.
+  void LogFlight(CommEntry& entry, const runtime::OpResult& result);
+  FlightDraft MakeDraft(const CommEntry& entry) const;
+  // An operation has failed, and the communicator goes on.
+  void KeepFlightOfFailed(CommEntry& entry, const absl::Status& status);
+  // Keeps its record on disk, soon.
+  void KeepFlight(CommEntry& entry, const absl::Status& reason);
+  void OnFlightAsk(NodeId node, const v1::FlightAsk& ask);
+  void OnFlightAnswer(NodeId node, const v1::FlightAnswer& answer);
+
   // engine_tuning.cc: all nodes plan alike.
   static void NoteDensity(NodeGroup& group, OpKind kind, const runtime::OpStats& stats);
   static bool LeadsTuning(const NodeGroup& group);
@@ -222,6 +252,11 @@ class Engine {
   // Order of destruction: what holds mappings goes before the reaper.
   Reaper reaper_;
   std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<runtime::SpanRing> spans_;  // of the core thread; null: none
+  std::optional<FlightFiles> flight_files_;   // empty: none are kept
+  std::unique_ptr<FlightKeeper> keeper_;      // uses the three before it
+  uint64_t next_flight_ask_ = 1;
+  std::map<uint64_t, std::weak_ptr<FlightAnswers>> flight_asks_;  // by FlightAsk.id
   UniqueIds unique_ids_;
   EventLog events_;
   Registry registry_;

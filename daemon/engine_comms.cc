@@ -110,6 +110,7 @@ absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
 
 void Engine::AnnounceReady(CommEntry& entry) {
   const Communicator& comm = entry.comm;
+  OpenFlight(entry);
   unique_ids_.UseUp(entry.unique_id, absl::FailedPreconditionError(
                                          "the unique id has formed a communicator already"));
   std::vector<std::string> names;
@@ -183,6 +184,7 @@ void Engine::FailComm(uint64_t comm_id, const CommFailure& failure, NodeId telle
       {{"comm", absl::StrCat(comm_id)},
        {"job", comm.job_id()},
        {"reason", std::string(failure.status.message())}});
+  if (!failure.expected) KeepFlight(*entry, failure.status);
   const uint32_t lost = comm.queued_ops();
   ForEachCounters(*entry, [lost](Counters& counters) { counters.failed_ops += lost; });
   registry_.telemetry.AddCommFailure(failure.status, lost);

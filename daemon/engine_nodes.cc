@@ -176,6 +176,10 @@ void Engine::OnNodeMessage(NodeId node, const v1::PeerMessage& message) {
         OnTuningCommit(node, *entry, message.tuning_commit());
       }
       return;
+    case v1::PeerMessage::kFlightAsk:
+      return OnFlightAsk(node, message.flight_ask());
+    case v1::PeerMessage::kFlightAnswer:
+      return OnFlightAnswer(node, message.flight_answer());
     default:
       return;  // of the connection, or of a later minor version
   }

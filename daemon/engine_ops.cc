@@ -227,7 +227,7 @@ void Engine::Pump(uint64_t comm_id) {
   if (entry == nullptr || entry->pumping) return;
   entry->pumping = true;
   if (stopping_ && !entry->comm.running()) {
-    FailComm(comm_id, {.status = absl::UnavailableError("spccld is stopping"), .culprit_rank = -1});
+    FailComm(comm_id, {.status = absl::UnavailableError("spccld is stopping"), .expected = true});
   }
   if (entry->across() && entry->comm.state() == Communicator::State::kReady) ReviewTuning(*entry);
   while (!HoldsForTuning(*entry)) {
@@ -245,6 +245,7 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   auto running = std::make_shared<RunningOp>();
   running->comm_id = entry.comm.id();
   running->sequence = ready.sequence;
+  running->operation = registry_.next_operation++;
   running->parts = std::move(ready.parts);
   running->ranks = entry.comm.local_ranks();
   running->first_arrival_ns = ready.first_arrival_ns;
@@ -269,6 +270,7 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
     return OnTaskDone(running, at_once);
   }
   running->task = *std::move(task);
+  running->task->SetOperation(running->operation);
   // A slice that must reach into another process may have to wait there: never on this thread.
   if (running->payload_bytes < options_.inline_bytes && AllMapped(ranks, running->ranks, op)) {
     RunInline(entry, running);
@@ -312,6 +314,7 @@ void Engine::RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& runni
 
 void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,
                         const runtime::OpResult& result) {
+  running->ended_ns = MonotonicNanos();
   running->ended.store(true, std::memory_order_release);  // pairs with LeaveComm()
   for (size_t i = 0; i < running->parts.size(); ++i) {
     const uint32_t rank = running->ranks[i];
@@ -326,7 +329,7 @@ void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,
 void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result) {
   CommEntry* const entry = registry_.FindComm(running->comm_id);
   SPCCL_CHECK(entry != nullptr && entry->running == running);
-  const int64_t now_ns = MonotonicNanos();
+  const int64_t now_ns = running->ended_ns;
   for (const uint32_t rank : running->broken_ranks) {
     Doom(entry->comm.member(rank).session_id,
          "broke the protocol: its completion ring has an impossible index");
@@ -354,6 +357,7 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
     if (result.status.ok() && result.stats.dense_bytes != 0) {
       NoteSends(*entry, op.kind, result.stats);
     }
+    LogFlight(*entry, result);
   }
   running->parts.clear();
   running->task.reset();
@@ -364,6 +368,8 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
   if (entry->across() && !result.status.ok()) {
     FailComm(running->comm_id,
              {.status = StatusFor(kNobody, *running, result), .culprit_rank = result.culprit_rank});
+  } else if (!result.status.ok()) {
+    KeepFlightOfFailed(*entry, result.status);
   }
   Pump(running->comm_id);
   EraseIfAbandoned(running->comm_id);

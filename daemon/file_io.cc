@@ -23,9 +23,9 @@ absl::Status Failed(std::string_view what, const std::string& path) {
   return ErrnoStatus(error, absl::StrCat(View(what), " ", path));
 }
 
-absl::Status WriteNew(const std::string& path, std::string_view content) {
+absl::Status WriteNew(const std::string& path, std::string_view content, mode_t mode) {
   const UniqueFd file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!file.valid()) return Failed("create", path);
   while (!content.empty()) {
     const ssize_t written = ::write(file.get(), content.data(), content.size());
@@ -63,9 +63,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
 }
 
-absl::Status ReplaceFile(const std::string& path, std::string_view content) {
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode) {
   const std::string beside = path + ".new";
-  absl::Status status = WriteNew(beside, content);
+  absl::Status status = WriteNew(beside, content, mode);
   if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0) status = Failed("rename", beside);
   if (!status.ok()) {
     ::unlink(beside.c_str());  // best effort: the next write truncates what is left

@@ -1,6 +1,8 @@
 // Small files, read whole and written whole or not at all.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -17,7 +19,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 // the folder is synced. Whatever happens in between, a reader finds the old content or the new. On
 // an error the old content stays, unless the folder's sync alone failed: then either may survive a
 // loss of power. One writer at a time.
-absl::Status ReplaceFile(const std::string& path, std::string_view content);
+// `mode`: the file's, less the umask.
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // Takes the folder for this process, until the descriptor is closed or the process ends, by a lock
 // on its file "lock". FailedPrecondition: another has it; the message names its process id.

@@ -65,6 +65,11 @@ CoreOptions OptionsOf(const Config& config) {
   options.stall_limit_ns = config.stall_limit_ns;
   if (!config.peers_listen.empty()) options.costs = MeasureCosts();
   options.machine = MachineId();
+  options.flight = {.operations = config.flight_operations,
+                    .spans = config.flight_spans,
+                    .folder = config.state_dir + "/flight",
+                    .files = config.flight_files,
+                    .bytes = config.flight_file_bytes};
   return options;
 }
 

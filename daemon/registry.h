@@ -23,6 +23,7 @@
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
+#include "daemon/flight_log.h"
 #include "daemon/metrics/buffer_tally.h"
 #include "daemon/metrics/telemetry.h"
 #include "daemon/node_costs.h"
@@ -90,10 +91,12 @@ struct Session {
 struct RunningOp {
   uint64_t comm_id = 0;
   uint64_t sequence = 0;
+  uint64_t operation = 0;                                      // its name in spans
   std::vector<RankPart> parts;                                 // of this node's ranks, ascending
   std::vector<uint32_t> ranks;                                 // their numbers
   std::shared_ptr<const std::vector<std::string>> rank_names;  // of all ranks: "rank 2 (pid 123)"
   int64_t first_arrival_ns = 0, last_arrival_ns = 0, began_ns = 0;
+  int64_t ended_ns = 0;  // written by whoever ends the task
   uint64_t payload_bytes = 0;
   std::shared_ptr<runtime::Task> task;  // refers back to this: the core thread drops it at the end
   // Why the core thread has cancelled it; written before `cancelled` is.
@@ -163,6 +166,8 @@ struct CommEntry {
   UniqueFd relay_memory;
   MappingRef relay_control;
   std::shared_ptr<RunningOp> running;
+  FlightLog flight;
+  int64_t flight_kept_ns = 0;  // when its record was last kept; 0: never
   bool pumping = false;
   std::optional<NodeGroup> group;  // empty: one node, or not known to be more
   // Whether its operations run over several nodes. (All ranks may be on one that is not the
@@ -183,6 +188,7 @@ struct Registry {
   std::map<NodeId, NodeInfo> nodes_up;
   std::map<std::string, Job> jobs;
   uint64_t next_session_id = 1, next_comm_id = 1, next_buffer_id = 1, next_memory_id = 1;
+  uint64_t next_operation = 1;  // of all communicators
   uint32_t running_ops = 0;
   Counters counters;
   metrics::BufferTally buffers;  // of all sessions

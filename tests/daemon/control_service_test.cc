@@ -250,6 +250,41 @@ TEST_F(ControlServiceTest, RefusalsDoNotTellWhatExists) {
   EXPECT_EQ(message[1], "no communicator 1004 is owned by uid 1002");
 }
 
+TEST_F(ControlServiceTest, FlightRecordsAreTheirOwnersAlsoWhenTheCommunicatorIsGone) {
+  constexpr uint64_t kGone = 500;  // failed, and nothing but its record is left
+  for (const uint64_t comm : {uint64_t{kOwner}, kGone}) {
+    v1::FlightRecord record;
+    record.set_comm_id(comm);
+    record.set_uid(kOwner);
+    record.add_spans();
+    core_.SetFlight(record);
+  }
+  for (const uint64_t comm : {uint64_t{kOwner}, kGone, uint64_t{77}}) {
+    for (const Caller& caller : kCallers) {
+      SCOPED_TRACE(absl::StrCat("comm ", comm, " uid ", caller.uid));
+      caller_ = caller;
+      v1::GetFlightRequest request;
+      request.set_comm_id(comm);
+      v1::GetFlightResponse response;
+      const grpc::Status status = Call(&v1::Control::Stub::GetFlight, request, &response);
+      const bool may = comm != 77 && (caller.administrator || caller.uid == kOwner);
+      const Code refusal = caller.administrator ? Code::NOT_FOUND : Code::PERMISSION_DENIED;
+      EXPECT_EQ(status.error_code(), may ? Code::OK : refusal) << status.error_message();
+      if (!may && !caller.administrator) {
+        EXPECT_EQ(status.error_message(),
+                  absl::StrCat("no communicator ", comm, " is owned by uid ", caller.uid));
+      }
+      EXPECT_EQ(response.record().comm_id(), may ? comm : 0);
+      EXPECT_EQ(response.boot_id(), may ? kBootId : "");
+      EXPECT_EQ(response.record().spans_size(), 0);
+      if (!may) continue;
+      request.set_spans(true);
+      ASSERT_TRUE(Call(&v1::Control::Stub::GetFlight, request, &response).ok());
+      EXPECT_EQ(response.record().spans_size(), 1);
+    }
+  }
+}
+
 TEST_F(ControlServiceTest, AJobIdOfTwoUsersIsOwnedByNeither) {
   core_.Update([](Snapshot* snapshot) {
     for (JobInfo& job : snapshot->jobs) job.id = "shared";

@@ -36,6 +36,20 @@ absl::StatusOr<Snapshot> FakeControl::GetSnapshot() {
   return snapshot_;
 }
 
+absl::StatusOr<v1::FlightRecord> FakeControl::GetFlight(uint64_t comm_id, bool spans) {
+  const std::lock_guard lock(mutex_);
+  const auto found = flights_.find(comm_id);
+  if (found == flights_.end()) return absl::NotFoundError("no such communicator");
+  v1::FlightRecord record = found->second;
+  if (!spans) record.clear_spans();
+  return record;
+}
+
+void FakeControl::SetFlight(v1::FlightRecord record) {
+  const std::lock_guard lock(mutex_);
+  flights_[record.comm_id()] = std::move(record);
+}
+
 Progress FakeControl::GetProgress() {
   const std::lock_guard lock(mutex_);
   return {.age_ns = snapshot_.core.last_progress_age_ns,

@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "daemon/control.h"
+#include "proto/spccl/v1/flight.pb.h"
 
 namespace spccl::daemon {
 
 class FakeControl final : public Control {
  public:
   absl::StatusOr<Snapshot> GetSnapshot() override;
+  // What SetFlight() has set last.
+  absl::StatusOr<v1::FlightRecord> GetFlight(uint64_t comm_id, bool spans) override;
   // As the snapshot says.
   Progress GetProgress() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
@@ -34,6 +37,7 @@ class FakeControl final : public Control {
   // AnswerAll().
   void AnswerOnly(int count);
   void AnswerAll();
+  void SetFlight(v1::FlightRecord record);
   // Keeps the event, with the next sequence number plus `skip`, and tells it to all subscribers.
   void Emit(Event event, uint64_t skip = 0);
   // Blocks until there are so many subscribers; false after ten seconds.
@@ -47,6 +51,7 @@ class FakeControl final : public Control {
   Snapshot snapshot_;
   absl::Status failure_;
   int answers_left_ = -1;  // negative: no limit
+  std::map<uint64_t, v1::FlightRecord> flights_;  // by communicator
   std::vector<std::pair<uint64_t, std::string>> aborts_;
   std::vector<Event> kept_;
   uint64_t next_sequence_ = 1, next_subscriber_ = 1;

@@ -1,0 +1,121 @@
+#include "daemon/flight_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "daemon/file_io.h"
+#include "proto/spccl/v1/flight_file.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr char kPrefix[] = "flight-";
+constexpr char kSuffix[] = ".spcclflight";
+constexpr char kHalf[] = ".spcclflight.new";  // of ReplaceFile, before it is renamed
+
+struct Kept {
+  std::string name;  // begins with the time, so that names sort by age
+  uint64_t bytes = 0;
+};
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+// Oldest first.
+absl::StatusOr<std::vector<Kept>> List(const std::string& folder, const char* suffix) {
+  const std::unique_ptr<DIR, CloseFolder> open(::opendir(folder.c_str()));
+  if (open == nullptr) return ErrnoStatus(errno, absl::StrCat("open ", folder));
+  std::vector<Kept> kept;
+  while (const dirent* entry = ::readdir(open.get())) {
+    const std::string name = entry->d_name;
+    if (!absl::StartsWith(name, kPrefix) || !absl::EndsWith(name, suffix)) continue;
+    struct stat info;
+    if (::fstatat(::dirfd(open.get()), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    kept.push_back({name, static_cast<uint64_t>(info.st_size)});
+  }
+  std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.name < b.name; });
+  return kept;
+}
+
+std::string OwnerPart(const std::string& boot_id, uint64_t comm_id) {
+  return absl::StrCat("-", boot_id, "-comm", comm_id, kSuffix);
+}
+
+}  // namespace
+
+absl::StatusOr<FlightFiles> FlightFiles::Open(FlightFilesOptions options) {
+  const std::string& folder = options.folder;
+  // What jobs did is theirs and the administrator's to know; others get it by the daemon's word.
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("mkdir ", folder));
+  }
+  FlightFiles files(std::move(options));
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> halves, List(files.options_.folder, kHalf));
+  for (const Kept& half : halves) {
+    ::unlink(absl::StrCat(files.options_.folder, "/", half.name).c_str());
+  }
+  SPCCL_RETURN_IF_ERROR(files.MakeRoom(0));
+  return files;
+}
+
+absl::Status FlightFiles::MakeRoom(uint64_t more_bytes) const {
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> kept, List(options_.folder, kSuffix));
+  uint64_t bytes = more_bytes;
+  size_t files = kept.size() + (more_bytes > 0 ? 1 : 0);
+  for (const Kept& one : kept) bytes += one.bytes;
+  for (const Kept& one : kept) {
+    if (files <= options_.files && bytes <= options_.bytes) break;
+    const std::string path = absl::StrCat(options_.folder, "/", one.name);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("remove ", path));
+    }
+    bytes -= one.bytes;
+    --files;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> FlightFiles::Keep(const v1::FlightRecord& record) {
+  const std::string content = flight::FormatFile(record);
+  if (options_.files == 0 || content.size() > options_.bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("a flight record of ", content.size(),
+                                                     " bytes, and all may be ", options_.bytes,
+                                                     " bytes in ", options_.files, " files"));
+  }
+  // Before it is written, so that there is never more than may be.
+  SPCCL_RETURN_IF_ERROR(MakeRoom(content.size()));
+  const std::string path =
+      absl::StrCat(options_.folder, "/", kPrefix, absl::StrFormat("%020d", record.unix_ns()),
+                   OwnerPart(record.boot_id(), record.comm_id()));
+  SPCCL_RETURN_IF_ERROR(ReplaceFile(path, content, 0600));
+  return path;
+}
+
+absl::StatusOr<v1::FlightRecord> FlightFiles::Find(const std::string& boot_id,
+                                                   uint64_t comm_id) const {
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> kept, List(options_.folder, kSuffix));
+  const std::string owner = OwnerPart(boot_id, comm_id);
+  for (auto one = kept.rbegin(); one != kept.rend(); ++one) {
+    if (!absl::EndsWith(one->name, owner)) continue;
+    SPCCL_ASSIGN_OR_RETURN(const std::string content,
+                           ReadFile(absl::StrCat(options_.folder, "/", one->name)));
+    return flight::ParseFile(content);
+  }
+  return absl::NotFoundError(absl::StrCat("no record of communicator ", comm_id, " is kept"));
+}
+
+}  // namespace spccl::daemon
