@@ -150,6 +150,7 @@ std::unique_ptr<Tree> BuildTree() {
   AddTopCommand(tree.get());
   AddSteerCommands(tree.get());
   AddJobCommands(tree.get());
+  AddFlightCommands(tree.get());
   AddDoctorCommand(tree.get());
   AddFrameCommands(tree.get());
   AddTlsCommands(tree.get());

@@ -87,6 +87,7 @@ void AddSettingsCommands(Tree* tree);  // threshold, algo
 void AddTopCommand(Tree* tree);
 void AddSteerCommands(Tree* tree);  // events, drain, abort
 void AddJobCommands(Tree* tree);    // job register, job end
+void AddFlightCommands(Tree* tree);  // trace, explain
 void AddDoctorCommand(Tree* tree);
 void AddFrameCommands(Tree* tree);
 void AddTlsCommands(Tree* tree);
