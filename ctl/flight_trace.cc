@@ -25,8 +25,6 @@ std::string NameOf(FlightSpan::Kind kind) {
   switch (kind) {
     case FlightSpan::KIND_LOCAL:
       return "local";
-    case FlightSpan::KIND_RELAY:
-      return "relay";
     case FlightSpan::KIND_GATHER:
       return "gather";
     case FlightSpan::KIND_ENCODE:

@@ -18,7 +18,6 @@ namespace spccl::runtime {
 
 enum class SpanKind : uint8_t {
   kLocal,      // a slice of the local plan: all ranks' inputs read, the results written
-  kRelay,      // the same, of slices that the ranks hand over
   kGather,     // this node's inputs reduced, before they are sent or combined with what came
   kEncode,     // deciding and compressing
   kSend,       // handing to the transport
@@ -27,11 +26,11 @@ enum class SpanKind : uint8_t {
   kWaitFrame,  // no work: what a participant waited for, from when it could have gone on
   kWaitRoom,
 };
-inline constexpr int kSpanKindCount = 9;
+inline constexpr int kSpanKindCount = 8;
 
 constexpr std::string_view NameOf(SpanKind kind) {
   constexpr std::string_view kNames[kSpanKindCount] = {
-      "local", "relay", "gather", "encode", "send", "reduce", "store", "wait-frame", "wait-room"};
+      "local", "gather", "encode", "send", "reduce", "store", "wait-frame", "wait-room"};
   return kNames[static_cast<int>(kind)];
 }
 

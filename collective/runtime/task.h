@@ -85,7 +85,7 @@ struct TaskLook {
   enum class Doing : uint8_t {
     kWaitsForFrame,  // `rank` (a participant's lowest) for a frame of `peer`
     kWaitsForRoom,   // on the link from `rank` to `peer`
-    kWaitsForSlice,  // for the process of `rank` to hand its data over
+    kWaitsForSlice,  // for the process of `rank`, which works on ordinary memory itself
     kQueued,         // could run: no thread has taken it yet
     kRuns,           // a thread is at it
   };
