@@ -105,6 +105,38 @@ std::string Seconds(uint64_t nanos) {
   return HumanSeconds(static_cast<double>(nanos) / 1e9);
 }
 
+std::string Counts(const google::protobuf::RepeatedPtrField<v1::NamedCount>& counts) {
+  std::string text;
+  for (const v1::NamedCount& count : counts) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", count.key(), ":", count.value());
+  }
+  return text.empty() ? "-" : text;
+}
+
+// "2.1ms/2.4ms": forecast, and taken.
+std::string Both(bool known, uint64_t forecast_ns, uint64_t taken_ns) {
+  return absl::StrCat(known ? Seconds(forecast_ns) : "-", "/", Seconds(taken_ns));
+}
+
+// The model's forecasts beside what it took.
+void PrintForecasts(const v1::ListCommsResponse& response, Context* context) {
+  Table table({"#COMM", "#SEND", "FORMATS", "RUNNERS-UP", "#FORECAST", "#RUNNER-UP'S",
+               "#ENCODE FORECAST/TAKEN", "#WIRE FORECAST/TAKEN"});
+  for (const v1::Comm& comm : response.comms()) {
+    for (const v1::SendStep& step : comm.last_sends().steps()) {
+      const bool known = step.has_forecast();
+      const v1::Forecast& forecast = step.forecast();
+      table.Add({absl::StrCat(comm.id()), absl::StrCat(step.step()), Counts(step.formats()),
+                 Counts(step.runners_up()), known ? Seconds(forecast.chosen_ns()) : "-",
+                 forecast.runner_up_ns() != 0 ? Seconds(forecast.runner_up_ns()) : "-",
+                 Both(known, forecast.encode_ns(), step.encode_ns()),
+                 Both(known, forecast.wire_ns(), step.wire_ns())});
+    }
+  }
+  context->out() << "\n";
+  table.Print(&context->out());
+}
+
 void PrintSends(const v1::ListCommsResponse& response, Context* context) {
   Table steps({"#COMM", "OPERATION", "ALGO", "#SEND", "PHASE", "LINK", "DECIDED", "#SPARSITY",
                "#THRESHOLD", "#SENT/DENSE"});
@@ -112,12 +144,8 @@ void PrintSends(const v1::ListCommsResponse& response, Context* context) {
   for (const v1::Comm& comm : response.comms()) {
     const std::string id = absl::StrCat(comm.id());
     for (const v1::SendStep& step : comm.last_sends().steps()) {
-      std::string decided;
-      for (const v1::NamedCount& count : step.decisions()) {
-        absl::StrAppend(&decided, decided.empty() ? "" : " ", count.key(), ":", count.value());
-      }
       steps.Add({id, comm.last_sends().operation(), comm.last_sends().algorithm(),
-                 absl::StrCat(step.step()), step.phase(), step.link(), decided,
+                 absl::StrCat(step.step()), step.phase(), step.link(), Counts(step.decisions()),
                  Number(step.has_sparsity(), step.sparsity()),
                  Number(step.has_threshold(), step.threshold()),
                  Percent(static_cast<double>(step.wire_bytes()),
@@ -129,6 +157,7 @@ void PrintSends(const v1::ListCommsResponse& response, Context* context) {
   }
   context->out() << "\n";
   steps.Print(&context->out());
+  PrintForecasts(response, context);
   context->out() << "\n";
   times.Print(&context->out());
 }
@@ -156,8 +185,10 @@ void AddComms(Tree* tree) {
   comms->add_option("--job", options->job, "Of this job only.")->type_name("JOB");
   comms->add_flag("--ranks", options->ranks, "Each rank's process and phase, too.");
   comms->add_flag("--nodes", options->nodes, "The nodes, how frames reach them and how fast, too.");
-  comms->add_flag("--sends", options->sends,
-                  "What the last operation's sends decided and why, and where time went, too.");
+  comms->add_flag(
+      "--sends", options->sends,
+      "What the last operation's sends decided and why, what that was forecast to take and "
+      "took, and where time went, too.");
 }
 
 void AddBuffers(Tree* tree) {

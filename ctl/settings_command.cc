@@ -46,8 +46,12 @@ void AddScopeOptions(CLI::App* command, ScopeOptions* scope) {
       ->excludes(job);
 }
 
+// On the wire, of a threshold: see control.proto.
+constexpr double kAuto = -1;
+
 std::string Cell(bool set_here, double value) {
-  return absl::StrCat(value, set_here ? " *" : "");
+  const std::string text = value == kAuto ? "auto" : absl::StrCat(value);
+  return absl::StrCat(text, set_here ? " *" : "");
 }
 
 void AddThresholdRow(const std::string& codec, const v1::Thresholds& own, const v1::Thresholds& all,
@@ -60,7 +64,10 @@ void AddThresholdRow(const std::string& codec, const v1::Thresholds& own, const 
 void Print(const v1::Settings& own, const v1::Settings& resolved, const std::string& scope,
            bool thresholds, Context* context) {
   context->out() << scope
-                 << (thresholds ? ": a send is dense at or below these sparsities\n" : "\n");
+                 << (thresholds
+                         ? ": a send is dense at or below these sparsities (auto: where that "
+                           "arrives first)\n"
+                         : "\n");
   if (thresholds) {
     Table table({"CODEC", "#INTRA", "#INTER", "#AG"});
     AddThresholdRow("pici", own.pici(), resolved.pici(), &table);
@@ -144,33 +151,60 @@ void AddGet(Tree* tree, CLI::App* parent, const std::string& help, bool threshol
 struct ThresholdOptions {
   ScopeOptions scope;
   std::string codec = "pici";
+  std::string all;  // of both codecs: "auto", "paper"; else empty
   std::optional<double> intra, inter, ag;
 };
 
+void FillAll(double intra, double inter, double ag, v1::Thresholds* thresholds) {
+  thresholds->set_intra(intra);
+  thresholds->set_inter(inter);
+  thresholds->set_ag(ag);
+}
+
+v1::Settings AllThresholds(const std::string& which) {
+  v1::Settings settings;
+  if (which == "auto") {
+    FillAll(kAuto, kAuto, kAuto, settings.mutable_pici());
+    FillAll(kAuto, kAuto, kAuto, settings.mutable_coo());
+  } else {  // SpCCL, section IV
+    FillAll(0.6, 0.5, 0.1, settings.mutable_pici());
+    FillAll(0.7, 0.6, 0.5, settings.mutable_coo());
+  }
+  return settings;
+}
+
 absl::Status SetThresholds(Context& context, const ThresholdOptions& options) {
+  const bool some =
+      options.intra.has_value() || options.inter.has_value() || options.ag.has_value();
+  if (!options.all.empty()) {
+    if (some) return absl::InvalidArgumentError("auto and paper are for all thresholds at once");
+    return Set(context, options.scope, AllThresholds(options.all));
+  }
   v1::Settings settings;
   v1::Thresholds* thresholds =
       options.codec == "coo" ? settings.mutable_coo() : settings.mutable_pici();
   if (options.intra.has_value()) thresholds->set_intra(*options.intra);
   if (options.inter.has_value()) thresholds->set_inter(*options.inter);
   if (options.ag.has_value()) thresholds->set_ag(*options.ag);
-  if (!options.intra.has_value() && !options.inter.has_value() && !options.ag.has_value()) {
-    return absl::InvalidArgumentError("nothing to set: name --intra, --inter or --ag");
+  if (!some) {
+    return absl::InvalidArgumentError(
+        "nothing to set: name --intra, --inter or --ag, or auto or paper for all");
   }
   return Set(context, options.scope, settings);
 }
 
-// A sparsity; CLI11's own range check would let a NaN pass.
+// A sparsity, or auto; CLI11's own range check would let a NaN pass.
 void AddThresholdOption(CLI::App* command, const std::string& name, std::optional<double>* value,
                         const std::string& help) {
   command
       ->add_option_function<std::string>(
           name,
           [name, value](const std::string& text) {
-            double parsed = 0;
-            if (!absl::SimpleAtod(text, &parsed) || !(parsed >= 0 && parsed <= 1)) {
-              throw CLI::ValidationError(name,
-                                         "found \"" + text + "\", expected a sparsity from 0 to 1");
+            double parsed = kAuto;
+            if (text != "auto" &&
+                (!absl::SimpleAtod(text, &parsed) || !(parsed >= 0 && parsed <= 1))) {
+              throw CLI::ValidationError(
+                  name, "found \"" + text + "\", expected a sparsity from 0 to 1, or auto");
             }
             *value = parsed;
           },
@@ -186,6 +220,9 @@ void AddThreshold(Tree* tree) {
   CLI::App* set =
       tree->Add(parent, "set", "Change thresholds, while jobs run.",
                 [options](Context& context) { return SetThresholds(context, *options); });
+  tree->Limit(set->add_option("ALL", options->all,
+                              "auto: what arrives first, by measurement; paper: SpCCL's numbers."),
+              {"auto", "paper"});
   tree->Limit(set->add_option("--codec", options->codec, "Whose thresholds. Default: pici."),
               {"pici", "coo"});
   AddThresholdOption(set, "--intra", &options->intra, "For sends between ranks of one node.");

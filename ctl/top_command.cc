@@ -1,7 +1,9 @@
 // top: what the daemon does, live.
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -46,6 +48,20 @@ std::vector<Row> Compare(const v1::Telemetry& before, const v1::Telemetry& now) 
   return rows;
 }
 
+// Of the last operation's sends, the most frequent first: "gap+dense".
+std::string Formats(const v1::Comm& comm) {
+  std::map<std::string, uint64_t> sums;
+  for (const v1::SendStep& step : comm.last_sends().steps()) {
+    for (const v1::NamedCount& count : step.formats()) sums[count.key()] += count.value();
+  }
+  std::vector<std::pair<uint64_t, std::string>> order;
+  for (const auto& [name, count] : sums) order.emplace_back(count, name);
+  std::sort(order.rbegin(), order.rend());
+  std::string text;
+  for (const auto& [count, name] : order) absl::StrAppend(&text, text.empty() ? "" : "+", name);
+  return text.empty() ? "-" : text;
+}
+
 void PrintText(const v1::Telemetry& now, const std::vector<Row>& rows, bool clear,
                Context* context) {
   const v1::Status& status = now.status();
@@ -55,7 +71,7 @@ void PrintText(const v1::Telemetry& now, const std::vector<Row>& rows, bool clea
                  << " channels, " << status.sessions() << " sessions, " << status.jobs()
                  << " jobs\n\n";
   Table table({"#COMM", "JOB", "#RANKS", "STATE", "RUNS", "#OPS/S", "#PAYLOAD/S", "#BUSY",
-               "#SENT/DENSE", "#INPUT", "#RESULT", "#QUEUED"});
+               "#SENT/DENSE", "FORMATS", "#INPUT", "#RESULT", "#QUEUED"});
   for (const Row& row : rows) {
     const v1::Counters& sums = row.comm->counters();
     table.Add({absl::StrCat(row.comm->id()), row.comm->job_id(), absl::StrCat(row.comm->ranks()),
@@ -64,7 +80,7 @@ void PrintText(const v1::Telemetry& now, const std::vector<Row>& rows, bool clea
                absl::StrCat(static_cast<int64_t>(row.ops_per_s + 0.5)),
                HumanBytes(row.payload_bytes_per_s), Percent(row.busy, 1),
                Percent(static_cast<double>(row.wire_bytes), static_cast<double>(row.dense_bytes)),
-               Sparsity(sums.last_input_nnz(), sums.last_input_elements()),
+               Formats(*row.comm), Sparsity(sums.last_input_nnz(), sums.last_input_elements()),
                Sparsity(sums.last_result_nnz(), sums.last_result_elements()),
                absl::StrCat(row.comm->queued_ops())});
   }

@@ -176,11 +176,12 @@ std::vector<std::string_view> Names(int count) {
 Field Threshold(std::string_view name, std::string_view help,
                 policy::Thresholds policy::Settings::*codec, double policy::Thresholds::*at) {
   return Make(
-      name, help, "a sparsity, a number from 0 to 1", {TomlType::kFloat, TomlType::kInteger},
+      name, help, "a sparsity, a number from 0 to 1, or \"auto\"",
+      {TomlType::kFloat, TomlType::kInteger, TomlType::kString},
       [=](std::string_view text, Config* config) {
         return ParseThreshold(text, &(config->settings.*codec.*at));
       },
-      [=](const Config& config) { return ShowNumber(config.settings.*codec.*at); });
+      [=](const Config& config) { return ShowThreshold(config.settings.*codec.*at); });
 }
 
 Field AdminGroup() {
@@ -275,10 +276,11 @@ void AddPolicyFields(std::vector<Field>* fields) {
       {"pici", &Settings::pici}, {"coo", &Settings::coo}};
   for (const auto& [codec, at] : kCodecs) {
     const auto add = [&](std::string_view name, std::string_view what, double Thresholds::*field) {
-      fields->push_back(Threshold(absl::StrCat("thresholds.", View(codec), ".", View(name)),
-                                  absl::StrCat("Sparsity at or below which ", View(what),
-                                               " dense and not in ", View(codec), "."),
-                                  at, field));
+      fields->push_back(
+          Threshold(absl::StrCat("thresholds.", View(codec), ".", View(name)),
+                    absl::StrCat("Sparsity at or below which ", View(what), " dense and not in ",
+                                 View(codec), "; \"auto\": what arrives first."),
+                    at, field));
     };
     add("intra", "sends between ranks of one node are", &Thresholds::intra);
     add("inter", "sends between nodes are", &Thresholds::inter);
@@ -415,12 +417,20 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& c
 }
 
 bool ParseThreshold(std::string_view text, double* threshold) {
+  if (text == "auto") {
+    *threshold = policy::kAutoThreshold;
+    return true;
+  }
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return false;
   if (!(value >= 0 && value <= 1)) return false;  // NaN is refused too
   *threshold = value;
   return true;
+}
+
+std::string ShowThreshold(double value) {
+  return value == policy::kAutoThreshold ? QuoteToml("auto") : ShowNumber(value);
 }
 
 std::string ShowNumber(double value) {

@@ -45,8 +45,9 @@ std::string Refusal(const Field& field, std::string_view found);
 // The candidate with the fewest edits to `name`.
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
 
-// A sparsity in [0, 1], as a threshold is.
+// A sparsity in [0, 1], or "auto", as a threshold is; the other way round as TOML.
 bool ParseThreshold(std::string_view text, double* threshold);
+std::string ShowThreshold(double value);
 std::string ShowNumber(double value);
 
 }  // namespace spccl::daemon

@@ -66,6 +66,23 @@ void FillCounters(const Counters& from, v1::Counters* to) {
   to->set_room_wait_ns(from.room_wait_ns);
 }
 
+void FillFormats(const runtime::SendStepStats& step, v1::SendStep* to) {
+  for (int code = 0; code < kFormatCount; ++code) {
+    const std::string_view name = NameOf(static_cast<Format>(code));
+    if (step.formats[code] != 0) Name(name, step.formats[code], to->add_formats());
+    if (step.runners_up[code] != 0) Name(name, step.runners_up[code], to->add_runners_up());
+  }
+  to->set_encode_ns(step.encode_ns);
+  to->set_wire_ns(step.wire_ns);
+  if (step.forecasts == 0) return;
+  v1::Forecast& forecast = *to->mutable_forecast();
+  forecast.set_sends(step.forecasts);
+  forecast.set_chosen_ns(static_cast<uint64_t>(step.predicted_ns));
+  forecast.set_runner_up_ns(static_cast<uint64_t>(step.runner_up_ns));
+  forecast.set_encode_ns(static_cast<uint64_t>(step.predicted_encode_ns));
+  forecast.set_wire_ns(static_cast<uint64_t>(step.predicted_wire_ns));
+}
+
 void FillSends(const SendsInfo& from, v1::Sends* to) {
   to->set_operation(from.operation);
   to->set_algorithm(from.algorithm);
@@ -86,6 +103,7 @@ void FillSends(const SendsInfo& from, v1::Sends* to) {
     if (step.threshold != 0) said.set_threshold(step.threshold);
     said.set_wire_bytes(step.wire_bytes);
     said.set_dense_bytes(step.dense_bytes);
+    FillFormats(step, &said);
   }
 }
 

@@ -353,7 +353,10 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
                                       .began_ns = running->began_ns,
                                       .ended_ns = now_ns},
                                      result, running->payload_bytes);
-    if (entry->across()) NoteDensity(*entry->group, op.kind, result.stats);
+    if (entry->across()) {
+      NoteDensity(*entry->group, op.kind, result.stats);
+      entry->group->plans->Note(op.kind, result.stats);
+    }
     if (result.status.ok() && result.stats.dense_bytes != 0) {
       NoteSends(*entry, op.kind, result.stats);
     }

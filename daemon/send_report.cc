@@ -18,8 +18,28 @@ bool Sent(const SendStepStats& step) {
                      [](uint64_t count) { return count != 0; });
 }
 
+// "gap", or "coo or gap": most sends first; what less than a tenth of them were is left out. Or the
+// first only.
+std::string Formats(const SendStepStats& step, bool all_formats) {
+  std::vector<std::pair<uint64_t, int>> counts;
+  uint64_t all = 0;
+  for (int code = 0; code < kFormatCount; ++code) {
+    counts.emplace_back(step.formats[code], code);
+    all += step.formats[code];
+  }
+  std::stable_sort(counts.begin(), counts.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> names;
+  for (const auto& [count, code] : counts) {
+    if (count != 0 && count * 10 >= all) names.emplace_back(NameOf(static_cast<Format>(code)));
+  }
+  if (!all_formats && names.size() > 1) names.resize(1);
+  return absl::StrJoin(names, " or ");
+}
+
 bool Alike(const SendStepStats& a, const SendStepStats& b) {
-  return a.phase == b.phase && a.link == b.link && MainReason(a) == MainReason(b) && Sent(b);
+  return a.phase == b.phase && a.link == b.link && MainReason(a) == MainReason(b) &&
+         Formats(a, false) == Formats(b, false) && Sent(b);
 }
 
 std::string Tell(const SendsInfo& sends, bool numbers) {
@@ -34,12 +54,20 @@ std::string Tell(const SendsInfo& sends, bool numbers) {
       absl::StrAppend(&part, " (", std::string(NameOf(step.phase)), ", ",
                       std::string(policy::NameOf(step.link)), ") ",
                       std::string(policy::NameOf(MainReason(step))));
+      if (const std::string formats = Formats(step, numbers); !formats.empty()) {
+        absl::StrAppend(&part, " as ", formats);
+      }
       if (numbers && step.sparsity_count != 0) {
         absl::StrAppendFormat(&part, ", sparsity %.4g",
                               step.sparsity_sum / static_cast<double>(step.sparsity_count));
       }
       if (numbers && step.threshold != 0) {
         absl::StrAppendFormat(&part, ", threshold %.4g", step.threshold);
+      }
+      if (numbers && step.forecasts != 0) {
+        absl::StrAppendFormat(&part, ", wire %.3gms of %.3gms forecast",
+                              static_cast<double>(step.wire_ns) / 1e6,
+                              step.predicted_wire_ns / 1e6);
       }
       parts.push_back(std::move(part));
     }

@@ -42,9 +42,10 @@ constexpr Threshold kThresholds[] = {
 absl::Status CheckThresholds(const Overrides& overrides) {
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
-    if (value.has_value() && !(*value >= 0 && *value <= 1)) {
+    if (value.has_value() && !policy::IsThreshold(*value)) {
       return absl::InvalidArgumentError(absl::StrCat(View(threshold.name), ": found ", *value,
-                                                     ", expected a sparsity from 0 to 1"));
+                                                     ", expected a sparsity from 0 to 1, or auto (",
+                                                     policy::kAutoThreshold, ")"));
     }
   }
   return absl::OkStatus();
@@ -86,7 +87,7 @@ void AppendOverrides(const Overrides& overrides, std::string* text) {
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
     if (value.has_value()) {
-      absl::StrAppend(text, View(threshold.name), " = ", ShowNumber(*value), "\n");
+      absl::StrAppend(text, View(threshold.name), " = ", ShowThreshold(*value), "\n");
     }
   }
 }
@@ -154,7 +155,9 @@ std::string Describe(const Overrides& overrides) {
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
     if (value.has_value()) {
-      parts.push_back(absl::StrCat(View(threshold.name), "=", ShowNumber(*value)));
+      const bool is_auto = *value == policy::kAutoThreshold;
+      parts.push_back(
+          absl::StrCat(View(threshold.name), "=", is_auto ? "auto" : ShowNumber(*value)));
     }
   }
   return absl::StrJoin(parts, " ");

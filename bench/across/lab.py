@@ -79,6 +79,15 @@ class Runner:
 
     def run(self, label, command, extra_env=None, limit_s=LIMIT_S):
         """The object that the command prints last, or None if it fails, which is noted."""
+        text = self.output(label, command, extra_env, limit_s)
+        return None if text is None else parse_object(text)
+
+    def lines(self, label, command):
+        """The objects that the command prints, one a line; none if it fails, which is noted."""
+        return [json.loads(line) for line in (self.output(label, command) or "").splitlines()]
+
+    def output(self, label, command, extra_env=None, limit_s=LIMIT_S):
+        """What the command prints, of which the last must be an object; None if it fails."""
         env = {**os.environ, **(extra_env or {})}
         done = subprocess.run(["timeout", "-k", "5", str(limit_s), *map(str, command)], env=env,
                               cwd=self.scratch, capture_output=True, text=True, check=False,
@@ -90,7 +99,7 @@ class Runner:
             progress(f"failed: {failure}")
             self.failures.append(failure)
             return None
-        return line
+        return done.stdout
 
     def perf(self, tool, place, work):
         return [self.folder / tool, "--op", work.op, "--ranks", place.ranks, "--nodes",

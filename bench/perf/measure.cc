@@ -1,5 +1,6 @@
 #include "bench/perf/measure.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -50,34 +51,83 @@ absl::StatusOr<uint64_t> CountWrong(Team& team, Backend& backend, const Problem&
   return static_cast<uint64_t>(wrong);
 }
 
-void SetTraffic(const Traffic& before, const Traffic& after, int operations, Measurement* result) {
-  const auto per_operation = [operations](uint64_t from, uint64_t to) {
-    return static_cast<double>(to - from) / operations;
-  };
-  result->wire_bytes = per_operation(before.wire_bytes, after.wire_bytes);
-  result->dense_bytes = per_operation(before.dense_bytes, after.dense_bytes);
+// What was sent between two readings, added to *sum.
+void AddDifference(const Traffic& before, const Traffic& after, Traffic* sum) {
+  sum->wire_bytes += after.wire_bytes - before.wire_bytes;
+  sum->dense_bytes += after.dense_bytes - before.dense_bytes;
   for (int i = 0; i < kFormatCount; ++i) {
-    result->sends_by_format[i] = per_operation(before.sends_by_format[i], after.sends_by_format[i]);
+    sum->sends_by_format[i] += after.sends_by_format[i] - before.sends_by_format[i];
   }
-  const auto before_of = [](const std::map<std::string, uint64_t>& counts, const std::string& key) {
-    const auto found = counts.find(key);
-    return found == counts.end() ? 0 : found->second;
+  const auto add = [](const std::map<std::string, uint64_t>& from,
+                      const std::map<std::string, uint64_t>& to,
+                      std::map<std::string, uint64_t>* into) {
+    for (const auto& [key, count] : to) {
+      const auto found = from.find(key);
+      (*into)[key] += count - (found == from.end() ? 0 : found->second);
+    }
   };
-  for (const auto& [key, count] : after.decisions) {
-    const double sends = per_operation(before_of(before.decisions, key), count);
-    if (sends != 0) result->decisions[key] = sends;
+  add(before.decisions, after.decisions, &sum->decisions);
+  add(before.spent_ns, after.spent_ns, &sum->spent_ns);
+  sum->last_sends = after.last_sends;
+}
+
+void SetTraffic(const Traffic& sum, Measurement* result) {
+  const auto per_operation = [&](uint64_t all) {
+    return static_cast<double>(all) / static_cast<double>(result->times_us.size());
+  };
+  result->wire_bytes = per_operation(sum.wire_bytes);
+  result->dense_bytes = per_operation(sum.dense_bytes);
+  for (int i = 0; i < kFormatCount; ++i) {
+    result->sends_by_format[i] = per_operation(sum.sends_by_format[i]);
   }
-  for (const auto& [key, ns] : after.spent_ns) {
-    result->spent_us[key] = per_operation(before_of(before.spent_ns, key), ns) / 1e3;
+  for (const auto& [key, count] : sum.decisions) {
+    if (count != 0) result->decisions[key] = per_operation(count);
   }
+  for (const auto& [key, ns] : sum.spent_ns) result->spent_us[key] = per_operation(ns) / 1e3;
+  result->last_sends = sum.last_sends;
+}
+
+// `count` measured operations; the result's times of all of them are this rank's own.
+absl::Status MeasureTurn(Team& team, Backend& backend, Input& input, int count, Traffic* traffic,
+                         Measurement* result) {
+  SPCCL_RETURN_IF_ERROR(team.Barrier());
+  Traffic before;
+  if (team.rank() == 0) {
+    SPCCL_ASSIGN_OR_RETURN(before, backend.ReadTraffic());
+  }
+  SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, count, &result->times_us));
+  SPCCL_RETURN_IF_ERROR(team.Barrier());
+  if (team.rank() != 0) return absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(const Traffic after, backend.ReadTraffic());
+  AddDifference(before, after, traffic);
+  return absl::OkStatus();
+}
+
+// Operations that a setting is in force for, at a time: the first is not measured.
+constexpr int kTurn = 4;
+
+absl::Status TakeTurns(Team& team, Backend& backend, Input& input, const Options& options,
+                       std::vector<Traffic>* traffic, std::vector<Measurement>* results) {
+  for (int done = 0; done < options.iters; done += kTurn - 1) {
+    for (size_t i = 0; i < options.settings.size(); ++i) {
+      SPCCL_RETURN_IF_ERROR(team.Barrier());
+      if (team.rank() == 0) SPCCL_RETURN_IF_ERROR(backend.Apply(options.settings[i]));
+      std::vector<double> first;
+      SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, 1, &first));
+      SPCCL_RETURN_IF_ERROR(MeasureTurn(team, backend, input,
+                                        std::min(kTurn - 1, options.iters - done), &(*traffic)[i],
+                                        &(*results)[i]));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<Measurement> Measure(Team& team, Backend& backend, const Problem& problem,
-                                    const Options& options) {
+absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
+                                                 const Problem& problem, const Options& options) {
   SPCCL_RETURN_IF_ERROR(backend.Open(problem));
-  const Pattern pattern(problem, options.seed, options.sparsity);
+  const Pattern pattern(problem, options.seed, options.sparsity, options.clustered);
   std::memset(backend.recv(), 0,
               problem.recv_bytes());  // its pages are there before the clock runs
   pattern.Fill(team.rank(), backend.send());
@@ -85,23 +135,24 @@ absl::StatusOr<Measurement> Measure(Team& team, Backend& backend, const Problem&
 
   std::vector<double> warmup_times;
   SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, options.warmup, &warmup_times));
-  SPCCL_RETURN_IF_ERROR(team.Barrier());
-  Traffic before;
-  if (team.rank() == 0) {
-    SPCCL_ASSIGN_OR_RETURN(before, backend.ReadTraffic());
+  std::vector<Measurement> results(std::max<size_t>(1, options.settings.size()));
+  std::vector<Traffic> traffic(results.size());
+  if (options.settings.empty()) {
+    SPCCL_RETURN_IF_ERROR(
+        MeasureTurn(team, backend, input, options.iters, &traffic[0], &results[0]));
+  } else {
+    SPCCL_RETURN_IF_ERROR(TakeTurns(team, backend, input, options, &traffic, &results));
   }
-  Measurement result;
-  SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, options.iters, &result.times_us));
-  SPCCL_RETURN_IF_ERROR(team.Barrier());
-  if (team.rank() == 0) {
-    SPCCL_ASSIGN_OR_RETURN(const Traffic after, backend.ReadTraffic());
-    SetTraffic(before, after, options.iters, &result);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (team.rank() == 0) SetTraffic(traffic[i], &results[i]);
+    SPCCL_RETURN_IF_ERROR(team.MaxOverRanks(results[i].times_us));
+    if (!options.check) continue;
+    if (!options.settings.empty() && team.rank() == 0) {
+      SPCCL_RETURN_IF_ERROR(backend.Apply(options.settings[i]));
+    }
+    SPCCL_ASSIGN_OR_RETURN(results[i].wrong, CountWrong(team, backend, problem, pattern));
   }
-  SPCCL_RETURN_IF_ERROR(team.MaxOverRanks(result.times_us));
-  if (options.check) {
-    SPCCL_ASSIGN_OR_RETURN(result.wrong, CountWrong(team, backend, problem, pattern));
-  }
-  return result;
+  return results;
 }
 
 }  // namespace spccl::bench

@@ -15,6 +15,19 @@
 
 namespace spccl::bench {
 
+// A send of a library's last operation, as it decided it and forecast it: of one node, all slices
+// together.
+struct SendStep {
+  uint32_t step = 0;
+  std::string phase, link;
+  std::map<std::string, uint64_t> formats, runners_up;
+  // Forecast, of what was chosen and of the runner-up; then parts of the former, beside what it
+  // was: docs/operations.md.
+  uint64_t chosen_ns = 0, runner_up_ns = 0;
+  uint64_t predicted_encode_ns = 0, encode_ns = 0;
+  uint64_t predicted_wire_ns = 0, wire_ns = 0;
+};
+
 // What a library sent as frames, summed over the ranks, since some start.
 struct Traffic {
   uint64_t wire_bytes = 0;
@@ -22,6 +35,7 @@ struct Traffic {
   std::array<uint64_t, kFormatCount> sends_by_format{};
   std::map<std::string, uint64_t> decisions;  // of sends, by "PHASE/REASON"
   std::map<std::string, uint64_t> spent_ns;   // by what: "encode", "send", "reduce", ...
+  std::vector<SendStep> last_sends;           // of the last operation, on rank 0's node
 };
 
 // One rank's side of a library under test. All calls come from one thread.
@@ -39,6 +53,11 @@ class Backend {
   // The operation that is measured, once, until its result is in recv().
   virtual absl::Status Run() = 0;
 
+  // What the next operations run with. Called on rank 0 only, while no operation runs.
+  virtual absl::Status Apply(const Setting& /*setting*/) {
+    return absl::UnimplementedError("this library has no settings");
+  }
+
   // Sums up to now. Called on rank 0 only, while no operation runs.
   virtual absl::StatusOr<Traffic> ReadTraffic() { return Traffic{}; }
 };
@@ -52,11 +71,16 @@ struct Measurement {
   std::array<double, kFormatCount> sends_by_format{};
   std::map<std::string, double> decisions;
   std::map<std::string, double> spent_us;
+  std::vector<SendStep> last_sends;
 };
 
-// Collective over the team. The barrier before each operation is not part of its time, nor is
-// bringing back an input that the operation before has overwritten.
-absl::StatusOr<Measurement> Measure(Team& team, Backend& backend, const Problem& problem,
-                                    const Options& options);
+// One measurement for each of options.settings, or one where there are none. Collective over the
+// team. The barrier before each operation is not part of its time, nor is bringing back an input
+// that the operation before has overwritten.
+//
+// Settings take turns: each is in force for a few operations, of which the first is not measured,
+// until each has had its number of them. So what changes in the meantime changes all alike.
+absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
+                                                 const Problem& problem, const Options& options);
 
 }  // namespace spccl::bench

@@ -7,7 +7,9 @@
 #include <functional>
 #include <system_error>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "bench/perf/pattern.h"
 
 namespace spccl::bench {
@@ -54,6 +56,13 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
                                                               : std::string();
       })
       ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--positions",
+         [&options](const std::string& name) { options.clustered = name != "uniform"; },
+         "of the nonzeros: uniform, or clustered in stretches of 128 elements, half of them "
+         "nonzeros "
+         "(default uniform)")
+      ->check(CLI::IsMember({"uniform", "clustered"}));
   app.add_option("--seed", options.seed, "of the inputs")->capture_default_str();
   app.add_flag("--in-place", options.in_place, "send and receive in one buffer");
   app.add_option("--iters", options.iters, "measured operations a size")
@@ -77,6 +86,30 @@ void AddPlaces(CLI::App& app, const Tool& tool, Options& options) {
   app.add_option("--netns", options.netns,
                  "network namespace of a host, such as spccl-main-{}; {} becomes its number");
   app.add_option("--interface", options.interface, "of the network there (default: loopback)");
+}
+
+// "codec=gap,threshold=0.5"; throws CLI::ValidationError.
+Setting ParseSetting(const std::string& text, const std::vector<std::string>& codecs) {
+  Setting setting{.name = text};
+  const auto refuse = [&] {
+    throw CLI::ValidationError("--settings", "found \"" + text +
+                                                 "\", expected codec=CODEC,threshold=SPARSITY, "
+                                                 "where a sparsity may be auto");
+  };
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    const std::pair<std::string, std::string> field = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (field.first == "codec") {
+      setting.codec = field.second;
+      if (std::find(codecs.begin(), codecs.end(), setting.codec) == codecs.end()) refuse();
+    } else if (field.first == "threshold") {
+      if (field.second == "auto") continue;
+      const bool is_number = absl::SimpleAtod(field.second, &setting.threshold);
+      if (!is_number || !(setting.threshold >= 0 && setting.threshold <= 1)) refuse();
+    } else {
+      refuse();
+    }
+  }
+  return setting;
 }
 
 void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& socket) {
@@ -103,6 +136,15 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
   app.add_option("--daemon-arg", options.daemon_arguments,
                  "an argument for the private daemon, such as --channels=2; may be repeated; {} "
                  "becomes the number of the node");
+  app.add_option_function<std::vector<std::string>>(
+      "--settings",
+      [&options, &tool](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) {
+          options.settings.push_back(ParseSetting(text, tool.codecs));
+        }
+      },
+      "settings that take turns, a line each: codec=CODEC,threshold=SPARSITY or auto; may be "
+      "repeated");
   app.add_option(
          "--nodes", options.nodes,
          "private daemons to start, as if each were a node's; ranks are dealt out in blocks")

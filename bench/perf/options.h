@@ -10,6 +10,13 @@
 
 namespace spccl::bench {
 
+// What operations of a run may take turns with.
+struct Setting {
+  std::string name;  // as it was given: "codec=gap,threshold=0.5"
+  std::string codec = "auto";
+  double threshold = -1;  // all of them; -1: auto
+};
+
 struct Options {
   Collective op = Collective::kAllReduce;
   DType dtype = DType::kFloat32;
@@ -17,6 +24,8 @@ struct Options {
   uint32_t ranks = 2;
   uint32_t nodes = 1;
   double sparsity = 0;
+  bool clustered = false;  // the nonzeros, else uniform
+  std::vector<Setting> settings;
   uint64_t seed = 1;
   std::string algo = "auto";
   std::string codec = "auto";

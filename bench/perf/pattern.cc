@@ -114,14 +114,22 @@ bool IsUnsigned(DType dtype) {
 
 }  // namespace
 
-Pattern::Pattern(const Problem& problem, uint64_t seed, double sparsity)
-    : problem_(problem),
-      seed_(Mix(seed + 0x9e3779b97f4a7c15)),
-      zero_below_(static_cast<uint64_t>(std::llround(std::ldexp(sparsity, 32)))) {
+Pattern::Pattern(const Problem& problem, uint64_t seed, double sparsity, bool clustered)
+    : problem_(problem), seed_(Mix(seed + 0x9e3779b97f4a7c15)), clustered_(clustered) {
+  const auto bits = [](double share) {
+    return static_cast<uint64_t>(std::llround(std::ldexp(share, 32)));
+  };
+  const double inside = clustered ? std::max(0.5, 1 - sparsity) : 1 - sparsity;  // density
+  zero_below_ = bits(1 - inside);
+  if (clustered) empty_below_ = bits(1 - (1 - sparsity) / inside);
   SPCCL_CHECK(problem.ranks <= kMaxRanks);
 }
 
 int64_t Pattern::ValueAt(uint32_t rank, uint64_t index) const {
+  if (clustered_) {
+    const uint64_t stretch = Mix(~seed_ + Mix(rank + 1) + index / kStretch);
+    if ((stretch >> 32) < empty_below_) return 0;
+  }
   const uint64_t random = Mix(seed_ + Mix(rank + 1) + index * 0x9e3779b97f4a7c15);
   if ((random >> 32) < zero_below_) return 0;
   int64_t magnitude;

@@ -1,7 +1,9 @@
 // The data of a performance run, and the oracle of its results.
 //
 // Every element follows from (seed, rank, index) alone, so that any rank can work out what any
-// other one sent. An element is nonzero with probability 1 - sparsity, independently of all others.
+// other one sent. An element is nonzero with probability 1 - sparsity, independently of all others;
+// clustered, half of the elements (more, if it has to be) of some stretches are, independently of
+// others, and none of the rest.
 // Values are small whole numbers, chosen so that sums over up to 64 ranks, products, minima and
 // maxima are exact in every dtype and in any order: nothing needs a tolerance, except the division
 // of a floating average (one unit in the last place).
@@ -18,7 +20,9 @@ inline constexpr uint32_t kMaxRanks = 64;
 class Pattern {
  public:
   // Requires problem.ranks <= kMaxRanks.
-  Pattern(const Problem& problem, uint64_t seed, double sparsity);
+  Pattern(const Problem& problem, uint64_t seed, double sparsity, bool clustered = false);
+
+  static constexpr uint64_t kStretch = 128;  // elements
 
   // Writes rank `rank`'s input: problem.send_bytes() at `send`.
   void Fill(uint32_t rank, void* send) const;
@@ -36,7 +40,10 @@ class Pattern {
 
   Problem problem_;
   uint64_t seed_;
-  uint64_t zero_below_;  // an element is zero if its 32 random bits are less than this
+  bool clustered_;
+  // A stretch has no nonzeros, or an element (of one that has some) is zero, if its 32 random bits
+  // are less than this.
+  uint64_t empty_below_ = 0, zero_below_;
 };
 
 }  // namespace spccl::bench

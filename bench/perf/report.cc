@@ -35,6 +35,21 @@ std::string Frames(const Measurement& measured) {
   return absl::StrFormat("%9.4f  %s", measured.wire_bytes / measured.dense_bytes, sends);
 }
 
+nlohmann::ordered_json ToJson(const SendStep& step) {
+  const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
+  return {{"step", step.step},
+          {"phase", step.phase},
+          {"link", step.link},
+          {"formats", step.formats},
+          {"runners_up", step.runners_up},
+          {"forecast_us", us(step.chosen_ns)},
+          {"forecast_runner_up_us", us(step.runner_up_ns)},
+          {"forecast_encode_us", us(step.predicted_encode_ns)},
+          {"encode_us", us(step.encode_ns)},
+          {"forecast_wire_us", us(step.predicted_wire_ns)},
+          {"wire_us", us(step.wire_ns)}};
+}
+
 }  // namespace
 
 Summary Summarize(std::vector<double> values) {
@@ -60,17 +75,19 @@ std::string TableHead(std::string_view tool, const Options& options) {
                       "sends by format and phase, threads' time"));
 }
 
-std::string TableRow(const Problem& problem, const Options& options, const Measurement& measured) {
+std::string TableRow(const Problem& problem, const Options& options, const Setting* setting,
+                     const Measurement& measured) {
   const Summary time = Summarize(measured.times_us);
   const double algbw = AlgorithmBandwidth(problem.bytes, time.p50);
-  return absl::StrFormat("%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s\n", problem.bytes,
+  return absl::StrFormat("%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s%s\n", problem.bytes,
                          time.min, time.p50, time.mean, algbw,
                          algbw * BusFactor(problem.op.kind, problem.ranks),
-                         options.check ? absl::StrCat(measured.wrong) : "-", Frames(measured));
+                         options.check ? absl::StrCat(measured.wrong) : "-", Frames(measured),
+                         setting != nullptr ? "  " + setting->name : "");
 }
 
 std::string JsonLine(std::string_view tool, const Problem& problem, const Options& options,
-                     const Measurement& measured) {
+                     const Setting* setting, const Measurement& measured) {
   const Summary time = Summarize(measured.times_us);
   const double algbw = AlgorithmBandwidth(problem.bytes, time.p50);
   nlohmann::ordered_json line = {
@@ -84,6 +101,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"nodes", options.nodes},
       {"bytes", problem.bytes},
       {"sparsity", options.sparsity},
+      {"positions", options.clustered ? "clustered" : "uniform"},
       {"seed", options.seed},
       {"buffers", options.buffers},
       {"in_place", options.in_place},
@@ -102,6 +120,10 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
   line["sends_by_phase"] = SendsByPhase(measured);
   line["decisions"] = measured.decisions;
   line["spent_us"] = measured.spent_us;
+  line["send_steps"] = nlohmann::ordered_json::array();
+  for (const SendStep& step : measured.last_sends) line["send_steps"].push_back(ToJson(step));
+  line["setting"] = nullptr;
+  if (setting != nullptr) line["setting"] = setting->name;
   if (options.check) {
     line["wrong"] = measured.wrong;
   } else {

@@ -18,8 +18,9 @@ Summary Summarize(std::vector<double> values);  // of at least one value
 
 // Lines before a table: the run's settings, then the columns' names.
 std::string TableHead(std::string_view tool, const Options& options);
-// One line a size.
-std::string TableRow(const Problem& problem, const Options& options, const Measurement& measured);
+// One line a size and setting; `setting` null: there are none.
+std::string TableRow(const Problem& problem, const Options& options, const Setting* setting,
+                     const Measurement& measured);
 
 // Keys: tool, op, dtype, redop, algo, codec, ranks, nodes, bytes, sparsity, seed, buffers,
 // in_place, iters, time_us_min, time_us_p50, time_us_mean, algbw_gbps, busbw_gbps (10^9 bytes per
@@ -28,7 +29,11 @@ std::string TableRow(const Problem& problem, const Options& options, const Measu
 // operation: by phase, and by "PHASE/REASON" as in docs/operations.md), spent_us (per operation, of
 // all nodes' threads together: encode, send, reduce; and what participants waited: receive_wait,
 // room_wait; empty for other libraries), wrong (null without --check).
+//
+// positions; setting (the one of --settings that it was, or null); send_steps: of the last
+// operation, on rank 0's node, each send's formats, runners_up and times forecast and taken, in
+// microseconds (docs/operations.md).
 std::string JsonLine(std::string_view tool, const Problem& problem, const Options& options,
-                     const Measurement& measured);
+                     const Setting* setting, const Measurement& measured);
 
 }  // namespace spccl::bench

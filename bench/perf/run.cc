@@ -21,11 +21,15 @@ absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& bac
   if (prints && !options.json) Print(TableHead(tool, options));
   bool right = true;
   for (const Problem& problem : options.problems) {
-    SPCCL_ASSIGN_OR_RETURN(const Measurement measured, Measure(team, backend, problem, options));
-    right = right && measured.wrong == 0;
-    if (!prints) continue;
-    Print(options.json ? JsonLine(tool, problem, options, measured)
-                       : TableRow(problem, options, measured));
+    SPCCL_ASSIGN_OR_RETURN(const std::vector<Measurement> all,
+                           Measure(team, backend, problem, options));
+    for (size_t i = 0; i < all.size(); ++i) {
+      right = right && all[i].wrong == 0;
+      if (!prints) continue;
+      const Setting* const setting = options.settings.empty() ? nullptr : &options.settings[i];
+      Print(options.json ? JsonLine(tool, problem, options, setting, all[i])
+                         : TableRow(problem, options, setting, all[i]));
+    }
   }
   SPCCL_RETURN_IF_ERROR(team.Barrier());  // before anyone leaves
   return right;

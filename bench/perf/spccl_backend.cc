@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& tea
   SPCCL_RETURN_IF_ERROR(backend->ToStatus(
       spcclCommInitRank(&backend->comm_, team.ranks(), id, team.rank()), "spcclCommInitRank"));
   if (team.rank() == 0) {
-    for (const std::string& dir : daemons.runtime_dirs) backend->traffic_.emplace_back(dir);
+    for (const std::string& dir : daemons.runtime_dirs) backend->daemons_.emplace_back(dir);
   }
   return backend;
 }
@@ -120,10 +120,16 @@ absl::Status SpcclBackend::Run() {
   return absl::InvalidArgumentError("no such operation");
 }
 
+absl::Status SpcclBackend::Apply(const Setting& setting) {
+  for (ControlClient& daemon : daemons_) SPCCL_RETURN_IF_ERROR(daemon.Apply(setting));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Traffic> SpcclBackend::ReadTraffic() {
   Traffic sum;
-  for (TrafficReader& reader : traffic_) {
-    SPCCL_ASSIGN_OR_RETURN(const Traffic traffic, reader.Read());
+  for (ControlClient& daemon : daemons_) {
+    SPCCL_ASSIGN_OR_RETURN(const Traffic traffic, daemon.Read());
+    if (&daemon == &daemons_.front()) sum.last_sends = traffic.last_sends;
     sum.wire_bytes += traffic.wire_bytes;
     sum.dense_bytes += traffic.dense_bytes;
     for (int i = 0; i < kFormatCount; ++i) sum.sends_by_format[i] += traffic.sends_by_format[i];

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/perf/control_client.h"
 #include "bench/perf/measure.h"
-#include "bench/perf/traffic.h"
 #include "bench/support/private_daemon.h"
 #include "bench/support/rank_team.h"
 
@@ -29,6 +29,7 @@ class SpcclBackend : public Backend {
   void* recv() override { return recv_; }
   bool overwrites_input() const override;
   absl::Status Run() override;
+  absl::Status Apply(const Setting& setting) override;
   absl::StatusOr<Traffic> ReadTraffic() override;
 
  private:
@@ -50,7 +51,7 @@ class SpcclBackend : public Backend {
   Buffer buffers_[2];  // in place only the first is used
   void* send_ = nullptr;
   void* recv_ = nullptr;
-  std::vector<TrafficReader> traffic_;  // on rank 0: one a daemon
+  std::vector<ControlClient> daemons_;  // on rank 0: one a daemon
 };
 
 }  // namespace spccl::bench

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "collective/phase.h"
 #include "kernels/format.h"
 
 namespace spccl::policy {
@@ -20,8 +22,32 @@ enum class Reason : uint8_t {
   kExtrapolatedBelow,  // dense: extrapolated, at or below
   kNoGain,             // dense: compressed, but the frame was no smaller
   kForwarded,          // as it came: an all-gather or a broadcast passes frames on
+  kModelSparse,        // compressed: threshold auto, and the cost model has that arrive first
+  kModelDense,         // dense: threshold auto, and the cost model has that arrive first
 };
-inline constexpr int kReasonCount = 10;
+inline constexpr int kReasonCount = 12;
+
+// Whether the send was compressed; empty where it was not this send that decided.
+constexpr std::optional<bool> Compresses(Reason reason) {
+  switch (reason) {
+    case Reason::kFirst:
+    case Reason::kKnownAbove:
+    case Reason::kExtrapolatedAbove:
+    case Reason::kModelSparse:
+      return true;
+    case Reason::kKnownBelow:
+    case Reason::kExtrapolatedBelow:
+    case Reason::kNoGain:
+    case Reason::kModelDense:
+      return false;
+    case Reason::kCodecDense:
+    case Reason::kOperationDense:
+    case Reason::kEmpty:
+    case Reason::kForwarded:
+      break;
+  }
+  return std::nullopt;
+}
 
 constexpr std::string_view NameOf(Reason reason) {
   constexpr std::string_view kNames[kReasonCount] = {"codec-dense",
@@ -33,7 +59,9 @@ constexpr std::string_view NameOf(Reason reason) {
                                                      "extrapolated-above",
                                                      "extrapolated-below",
                                                      "no-gain",
-                                                     "forwarded"};
+                                                     "forwarded",
+                                                     "model-sparse",
+                                                     "model-dense"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -43,6 +71,22 @@ inline constexpr int kLinkCount = 2;
 constexpr std::string_view NameOf(Link link) {
   return link == Link::kIntra ? "intra" : "inter";
 }
+
+// How most sends of the last operation of its kind went, by phase: the model keeps to that unless
+// the other is faster by more than it can be wrong (SendPolicy::kHysteresis).
+enum class Leaning : uint8_t { kNone = 0, kSparse, kDense };
+using Habit = std::array<Leaning, kPhaseCount>;
+
+// Of the decisions of an operation, by phase and reason: what two thirds of those that decided did.
+Habit HabitOf(const std::array<std::array<uint64_t, kReasonCount>, kPhaseCount>& decisions);
+
+// What a format takes: seconds, of an element or of a slice.
+struct Forecast {
+  Format format = Format::kDense;
+  double encode_seconds = 0;  // of one thread
+  double wire_seconds = 0;    // the link alone; 0 within a node
+  double seconds = 0;         // until the receiver has it, as one of many that overlap
+};
 
 // The decision on one send.
 struct Decision {
@@ -55,6 +99,9 @@ struct Decision {
   // Codec auto before step 0: count the slice, then ask SendPolicy::Choose. `format` is the one to
   // use where nobody counts.
   bool count_first = false;
+  Phase phase = Phase::kReduceScatter;
+  // Of the slice, where the costs are known: the format that was chosen, and the fastest other.
+  std::optional<Forecast> forecast = std::nullopt, runner_up = std::nullopt;
 };
 
 }  // namespace spccl::policy

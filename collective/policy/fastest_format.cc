@@ -1,43 +1,54 @@
 #include "collective/policy/fastest_format.h"
 
 #include <algorithm>
-#include <utility>
+#include <iterator>
 
+#include "base/status.h"
 #include "collective/policy/wire_format.h"
 
 namespace spccl::policy {
 
-double SecondsAnElement(const Costs& costs, Format format, double width, double density) {
-  const CodecRates& rates = costs.Of(format);
-  const double link = BytesPerElement(format, width, density) / costs.link_rate;
-  const double core = width *
-                      (SecondsAByte(density, rates.encode_0, rates.encode_1) +
-                       SecondsAByte(density, rates.decode_0, rates.decode_1)) /
-                      costs.cores;
-  return std::max(link, core) + kNotOverlapped * std::min(link, core);
+Forecast Foresee(const Costs& costs, Format format, const Sending& what) {
+  const double bytes = BytesPerElement(format, what.width, what.density);
+  double encode = 0, decode = 0;  // seconds a byte of dense elements, of one thread
+  if (format == Format::kDense) {
+    encode = 1 / costs.memory_rate;
+    decode = 1 / (what.combines ? costs.reduce_rate : costs.memory_rate);
+  } else {
+    const CodecRates& rates = costs.Of(format);
+    encode = SecondsAByte(what.density, rates.encode_0, rates.encode_1);
+    decode = what.combines ? SecondsAByte(what.density, rates.combine_0, rates.combine_1)
+                           : SecondsAByte(what.density, rates.decode_0, rates.decode_1);
+  }
+  const bool far = what.link == Link::kInter;
+  const double wire = far ? bytes / costs.link_rate : 0;
+  const double copies = far ? bytes * kCopiesOnTheWay / costs.memory_rate : 0;
+  const double core = (what.width * (encode + decode) + copies) / costs.cores;
+  return {.format = format,
+          .encode_seconds = what.width * encode,
+          .wire_seconds = wire,
+          .seconds = std::max(wire, core) + kNotOverlapped * std::min(wire, core)};
 }
 
-FormatChoice FastestFormat(const Costs& costs, double width, double density) {
-  FormatChoice choice{Format::kPici, Format::kCoo,
-                      SecondsAnElement(costs, Format::kPici, width, density),
-                      SecondsAnElement(costs, Format::kCoo, width, density)};
-  const auto swap = [&choice] {
-    std::swap(choice.format, choice.runner_up);
-    std::swap(choice.seconds, choice.runner_up_seconds);
-  };
-  if (choice.runner_up_seconds < choice.seconds) swap();
-  const double gap = SecondsAnElement(costs, Format::kGap, width, density);
-  if (gap < choice.runner_up_seconds) {
-    choice.runner_up = Format::kGap;
-    choice.runner_up_seconds = gap;
-    if (gap < choice.seconds) swap();
+Outlook Compare(const Costs& costs, Codec codec, const Sending& what) {
+  SPCCL_CHECK(codec != Codec::kDense);
+  Outlook outlook{.sparse = {}, .dense = Foresee(costs, Format::kDense, what), .other_sparse = {}};
+  if (codec != Codec::kAuto || what.link == Link::kIntra) {
+    outlook.sparse = Foresee(costs, SparseFormat(codec, what.density), what);
+    return outlook;
   }
-  return choice;
+  Forecast all[std::size(kAutoFormats)];
+  for (size_t i = 0; i < std::size(all); ++i) all[i] = Foresee(costs, kAutoFormats[i], what);
+  std::stable_sort(std::begin(all), std::end(all),
+                   [](const Forecast& a, const Forecast& b) { return a.seconds < b.seconds; });
+  outlook.sparse = all[0];
+  outlook.other_sparse = all[1];
+  return outlook;
 }
 
 Format WireFormat(Codec codec, const Costs& costs, double width, double density) {
-  const Format sparse = codec == Codec::kAuto ? FastestFormat(costs, width, density).format
-                                              : SparseFormat(codec, density);
+  if (codec == Codec::kDense) return Format::kDense;
+  const Format sparse = Compare(costs, codec, {.width = width, .density = density}).sparse.format;
   return BytesPerElement(sparse, width, density) < width ? sparse : Format::kDense;
 }
 

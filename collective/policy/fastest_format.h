@@ -1,7 +1,13 @@
-// Which sparse format gets a frame across a link first. Pure, and the same on all nodes to the last
-// bit, as choose_plan.h says.
+// What a frame takes to get across a link, by its format, and which format gets there first. Pure,
+// and the same on all nodes to the last bit, as choose_plan.h says. docs/adr/0014-auto.md
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+
+#include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
 #include "collective/policy/tuning.h"
 #include "kernels/format.h"
@@ -12,22 +18,51 @@ namespace spccl::policy {
 // other.
 inline constexpr double kNotOverlapped = 0.1;
 
+// What a byte that goes between nodes costs the cores beside its codec, in bytes copied at
+// Costs::memory_rate: into and out of the transport's segments, and of the kernel, at both ends.
+// All of them find it in a cache.
+inline constexpr double kCopiesOnTheWay = 2;
+
 // Seconds a byte of dense elements takes a kernel with rates of `rate_0` and `rate_1` (CodecRates).
 constexpr double SecondsAByte(double density, double rate_0, double rate_1) {
   return (1 - density) / rate_0 + density / rate_1;
 }
 
-// Seconds an element takes, of `width` bytes, as a frame of `format` at `density`: its bytes over
-// the link, and encoding and decoding on the cores, side by side with other slices' but for a
-// tenth.
-double SecondsAnElement(const Costs& costs, Format format, double width, double density);
+// Whether a frame of the format can stand for a slice of `elements` elements, whatever they are,
+// without loss.
+constexpr bool Represents(Format format, uint64_t elements) {
+  const bool exact = format == Format::kDense || format == Format::kPici ||
+                     format == Format::kPiciColumn || format == Format::kCoo ||
+                     format == Format::kGap;
+  return exact && elements <= kMaxFrameElements;
+}
 
-struct FormatChoice {
-  Format format, runner_up;
-  double seconds, runner_up_seconds;  // an element
+// What codec auto may take between nodes: nothing that could not stand for every slice.
+inline constexpr Format kAutoFormats[] = {Format::kPici, Format::kCoo, Format::kGap};
+static_assert(std::all_of(std::begin(kAutoFormats), std::end(kAutoFormats),
+                          [](Format format) { return Represents(format, kMaxFrameElements); }));
+
+// What is sent, element by element.
+struct Sending {
+  Link link = Link::kInter;
+  double width = 4;  // bytes
+  double density = 1;
+  bool combines = false;  // the receiver adds it to what it has; else it stores it
 };
-// Of pici, coo and gap.
-FormatChoice FastestFormat(const Costs& costs, double width, double density);
+
+// Seconds an element takes, as a frame of `format`: its bytes over the link (none within a node),
+// and encoding, the way's copies and decoding on the cores, side by side with other slices' but for
+// a tenth.
+Forecast Foresee(const Costs& costs, Format format, const Sending& what);
+
+// The fastest sparse format of those that `codec` may use, the next one, if there are several, and
+// dense.
+struct Outlook {
+  Forecast sparse, dense;
+  std::optional<Forecast> other_sparse;
+};
+// Requires a codec that is not kDense.
+Outlook Compare(const Costs& costs, Codec codec, const Sending& what);
 
 // What a sender with `codec` is expected to use between nodes: the sparse format, if it is smaller
 // than dense; else kDense.

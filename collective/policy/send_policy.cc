@@ -1,6 +1,6 @@
 #include "collective/policy/send_policy.h"
 
-#include "collective/policy/fastest_format.h"
+#include "base/status.h"
 #include "collective/policy/wire_format.h"
 #include "kernels/layout.h"
 #include "kernels/redop.h"
@@ -15,41 +15,71 @@ double Merged(double d, double e) {
 
 }  // namespace
 
-SendPolicy::SendPolicy(const Settings& settings, const OpDesc& op, const Costs* costs)
+Habit HabitOf(const std::array<std::array<uint64_t, kReasonCount>, kPhaseCount>& decisions) {
+  Habit habit{};
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    uint64_t sparse = 0, dense = 0;
+    for (int reason = 0; reason < kReasonCount; ++reason) {
+      const std::optional<bool> compresses = Compresses(static_cast<Reason>(reason));
+      if (compresses) (*compresses ? sparse : dense) += decisions[phase][reason];
+    }
+    if (sparse > 2 * dense) habit[phase] = Leaning::kSparse;
+    if (dense > 2 * sparse) habit[phase] = Leaning::kDense;
+  }
+  return habit;
+}
+
+SendPolicy::SendPolicy(const Settings& settings, const OpDesc& op, const Costs* costs,
+                       const Habit& habit)
     : costs_(costs),
       width_(static_cast<double>(SizeOf(op.dtype))),
       codec_(settings.codec),
+      habit_(habit),
       pici_(settings.pici),
       coo_(settings.coo),
       reduces_(Reduces(op.kind)) {
+  partial_width_ =
+      reduces_ ? static_cast<double>(SizeOf(AccumulatorOf(op.dtype, op.redop))) : width_;
   if (codec_ == Codec::kDense || !reduces_ || SparsityPays(op.dtype, op.redop)) return;
   codec_ = Codec::kDense;
   dense_reason_ = Reason::kOperationDense;
 }
 
 Decision SendPolicy::Next(Phase phase, Link link, uint64_t elements) const {
-  if (elements == 0) return {.reason = Reason::kEmpty, .link = link};
-  if (!compresses()) return {.reason = dense_reason_, .link = link};
+  SPCCL_CHECK(elements <= kMaxFrameElements);  // no format could represent it
+  Decision decision{.reason = Reason::kEmpty, .link = link, .phase = phase};
+  if (elements == 0) return decision;
+  decision.reason = dense_reason_;
+  if (!compresses()) return decision;
   if (!reduces_ || !density_.has_value()) {
-    return {.format = SparseFormat(codec_, 1),
-            .reason = Reason::kFirst,
-            .link = link,
-            .count_first = codec_ == Codec::kAuto};
+    decision.format = SparseFormat(codec_, 1);
+    decision.reason = Reason::kFirst;
+    decision.count_first =
+        codec_ == Codec::kAuto || ThresholdOf(decision.format, phase, link) == kAutoThreshold;
+    return decision;
   }
-  const Format format = FormatAt(DensityOfNext(phase), width_, link);
-  const Thresholds& thresholds = format == Format::kCoo ? coo_ : pici_;
-  Decision decision{.link = link, .sparsity = 1 - *density_};
-  if (phase == Phase::kAllGather) {
-    decision.threshold = thresholds.ag;
+  const double density = DensityOfNext(phase);
+  const double width = phase == Phase::kReduceScatter ? partial_width_ : width_;
+  std::optional<Outlook> outlook;
+  if (costs_ != nullptr) outlook = Look(decision, density, width);
+  const Format format = outlook ? outlook->sparse.format : SparseFormat(codec_, density);
+  const double threshold = ThresholdOf(format, phase, link);
+  decision.sparsity = 1 - *density_;
+  if (threshold == kAutoThreshold) {
+    const bool faster = IsFaster(*outlook, phase);
+    decision.format = faster ? format : Format::kDense;
+    decision.reason = faster ? Reason::kModelSparse : Reason::kModelDense;
   } else {
-    decision.threshold = link == Link::kInter ? thresholds.inter : thresholds.intra;
+    decision.threshold = threshold;
+    const bool above = decision.sparsity > threshold;
+    decision.format = above ? format : Format::kDense;
+    if (extrapolated_) {
+      decision.reason = above ? Reason::kExtrapolatedAbove : Reason::kExtrapolatedBelow;
+    } else {
+      decision.reason = above ? Reason::kKnownAbove : Reason::kKnownBelow;
+    }
   }
-  if (decision.sparsity > decision.threshold) {
-    decision.format = format;
-    decision.reason = extrapolated_ ? Reason::kExtrapolatedAbove : Reason::kKnownAbove;
-  } else {
-    decision.reason = extrapolated_ ? Reason::kExtrapolatedBelow : Reason::kKnownBelow;
-  }
+  if (outlook) Tell(*outlook, elements, &decision);
   return decision;
 }
 
@@ -58,21 +88,73 @@ double SendPolicy::DensityOfNext(Phase phase) const {
   return grows ? Merged(*density_, *first_density_) : *density_;
 }
 
-Format SendPolicy::FormatAt(double density, double width, Link link) const {
-  const bool by_costs = codec_ == Codec::kAuto && link == Link::kInter && costs_ != nullptr;
-  return by_costs ? FastestFormat(*costs_, width, density).format : SparseFormat(codec_, density);
+double SendPolicy::ThresholdOf(Format format, Phase phase, Link link) const {
+  const auto at = [&](const Thresholds& thresholds) {
+    if (phase == Phase::kAllGather) return thresholds.ag;
+    return link == Link::kInter ? thresholds.inter : thresholds.intra;
+  };
+  const double threshold = at(format == Format::kCoo ? coo_ : pici_);
+  if (threshold != kAutoThreshold || costs_ != nullptr) return threshold;
+  return at(format == Format::kCoo ? kCooThresholds : kPiciThresholds);
+}
+
+Outlook SendPolicy::Look(const Decision& decision, double density, double width) const {
+  return Compare(*costs_, codec_,
+                 {.link = decision.link,
+                  .width = width,
+                  .density = density,
+                  .combines = decision.phase == Phase::kReduceScatter && reduces_});
+}
+
+bool SendPolicy::IsFaster(const Outlook& outlook, Phase phase) const {
+  const Leaning leaning = habit_[static_cast<size_t>(phase)];
+  const double sparse = outlook.sparse.seconds, dense = outlook.dense.seconds;
+  if (leaning == Leaning::kSparse) return sparse * (1 - kHysteresis) < dense;
+  if (leaning == Leaning::kDense) return sparse < dense * (1 - kHysteresis);
+  return sparse < dense;
+}
+
+void SendPolicy::Tell(const Outlook& outlook, uint64_t elements, Decision* decision) const {
+  const bool dense = decision->format == Format::kDense;
+  Forecast chosen = dense ? outlook.dense : outlook.sparse;
+  Forecast other = dense ? outlook.sparse : outlook.dense;
+  if (!dense && outlook.other_sparse && outlook.other_sparse->seconds < other.seconds) {
+    other = *outlook.other_sparse;
+  }
+  for (Forecast* const forecast : {&chosen, &other}) {
+    forecast->encode_seconds *= static_cast<double>(elements);
+    forecast->wire_seconds *= static_cast<double>(elements);
+    forecast->seconds *= static_cast<double>(elements);
+  }
+  decision->forecast = chosen;
+  decision->runner_up = other;
 }
 
 Decision SendPolicy::Choose(Decision first, DType type, uint64_t nnz, uint64_t elements) {
   Compressed(nnz, elements);
-  first.format = FormatAt(*density_, static_cast<double>(SizeOf(type)), first.link);
   first.count_first = false;
+  std::optional<Outlook> outlook;
+  if (costs_ != nullptr) outlook = Look(first, *density_, static_cast<double>(SizeOf(type)));
+  first.format = outlook ? outlook->sparse.format : SparseFormat(codec_, *density_);
+  const bool by_model = ThresholdOf(first.format, first.phase, first.link) == kAutoThreshold;
   const uint64_t dense = LayoutOf(Format::kDense, type, elements, nnz).total;
   if (LayoutOf(first.format, type, elements, nnz).total >= dense) {
     first.format = Format::kDense;
     first.reason = Reason::kNoGain;
+  } else if (by_model && !IsFaster(*outlook, first.phase)) {
+    first.format = Format::kDense;
+    first.reason = Reason::kModelDense;
   }
+  if (outlook) Tell(*outlook, elements, &first);
   return first;
+}
+
+Decision SendPolicy::PassOn(Phase phase, Link link, Format format, uint64_t bytes) const {
+  Decision decision{.format = format, .reason = Reason::kForwarded, .link = link, .phase = phase};
+  if (costs_ == nullptr || link == Link::kIntra) return decision;
+  const double seconds = static_cast<double>(bytes) / costs_->link_rate;
+  decision.forecast = Forecast{.format = format, .wire_seconds = seconds, .seconds = seconds};
+  return decision;
 }
 
 void SendPolicy::Compressed(uint64_t nnz, uint64_t elements) {

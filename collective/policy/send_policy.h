@@ -11,6 +11,7 @@
 #include "collective/op.h"
 #include "collective/phase.h"
 #include "collective/policy/decision.h"
+#include "collective/policy/fastest_format.h"
 #include "collective/policy/settings.h"
 #include "collective/policy/tuning.h"
 #include "kernels/dtype.h"
@@ -44,17 +45,29 @@ namespace spccl::policy {
 // merged with d_0 once more in the reduce-scatter phase. The thresholds are those of the format;
 // gap has pici's.
 //
+// A threshold that is auto: the same model says whether that format or dense gets there first, also
+// for the first send, which is counted before. It keeps to what most sends of the phase did in the
+// last operation (`habit`) unless the other is faster by kHysteresis. Where no costs are known,
+// auto is the paper's threshold.
+//
 // Small, copyable, not thread-safe.
 class SendPolicy {
  public:
+  // Of the time that the model gives a send: less than it can be wrong by, and no choice to change.
+  static constexpr double kHysteresis = 0.03;
+
   SendPolicy() = default;  // everything dense
   // `costs`: of the links between nodes; must outlive the policy. Null: not known.
-  SendPolicy(const Settings& settings, const OpDesc& op, const Costs* costs = nullptr);
+  SendPolicy(const Settings& settings, const OpDesc& op, const Costs* costs = nullptr,
+             const Habit& habit = {});
 
   Decision Next(Phase phase, Link link, uint64_t elements) const;
 
   // The decision in the place of one whose count_first is set. `type` is the frame's.
   Decision Choose(Decision first, DType type, uint64_t nnz, uint64_t elements);
+
+  // Of a frame of `bytes` that goes on as it came.
+  Decision PassOn(Phase phase, Link link, Format format, uint64_t bytes) const;
 
   // Require elements > 0; a slice without elements says nothing.
   void Compressed(uint64_t nnz, uint64_t elements);
@@ -68,12 +81,16 @@ class SendPolicy {
 
  private:
   double DensityOfNext(Phase phase) const;
-  Format FormatAt(double density, double width, Link link) const;
+  double ThresholdOf(Format format, Phase phase, Link link) const;
+  Outlook Look(const Decision& decision, double density, double width) const;
+  bool IsFaster(const Outlook& outlook, Phase phase) const;
+  void Tell(const Outlook& outlook, uint64_t elements, Decision* decision) const;
 
   const Costs* costs_ = nullptr;
-  double width_ = 4;  // of an element
+  double width_ = 4, partial_width_ = 4;  // of an element
   Codec codec_ = Codec::kDense;
   Reason dense_reason_ = Reason::kCodecDense;
+  Habit habit_{};
   Thresholds pici_ = kPiciThresholds, coo_ = kCooThresholds;
   bool reduces_ = false;
   bool extrapolated_ = false;

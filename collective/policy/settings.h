@@ -89,7 +89,13 @@ constexpr std::optional<Codec> CodecFromName(std::string_view name) {
   return std::nullopt;
 }
 
-// A threshold is a sparsity in [0, 1]: at or below it the next send is dense.
+// A threshold is a sparsity in [0, 1]: at or below it the next send is dense. Or it is
+// kAutoThreshold: the cost model says which arrives first (policy/fastest_format.h).
+inline constexpr double kAutoThreshold = -1;
+constexpr bool IsThreshold(double value) {
+  return value == kAutoThreshold || (value >= 0 && value <= 1);
+}
+
 struct Thresholds {
   double intra;  // sends between ranks of one node
   double inter;  // sends between nodes
@@ -100,6 +106,7 @@ struct Thresholds {
 // The defaults of the SpCCL paper, section IV.
 inline constexpr Thresholds kPiciThresholds{.intra = 0.6, .inter = 0.5, .ag = 0.1};
 inline constexpr Thresholds kCooThresholds{.intra = 0.7, .inter = 0.6, .ag = 0.5};
+inline constexpr Thresholds kAutoThresholds{kAutoThreshold, kAutoThreshold, kAutoThreshold};
 
 // Everything that one operation runs with, already resolved for its communicator.
 struct Settings {

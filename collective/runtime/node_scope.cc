@@ -86,6 +86,10 @@ absl::StatusOr<const NodeScope::Planned*> NodeScope::PlanFor(const OpDesc& op,
   return &planned;
 }
 
+void NodeScope::Note(OpKind kind, const OpStats& stats) {
+  habits_[static_cast<size_t>(kind)] = policy::HabitOf(stats.decisions);
+}
+
 absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
                                                 std::span<const RankBuffers> local,
                                                 const policy::Settings& settings,
@@ -104,6 +108,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   options.node_of_rank = node_of_rank_;
   options.settings = settings;
   options.costs = tuning.costs;
+  options.habit = habits_[static_cast<size_t>(op.kind)];
   const uint64_t chunk = Layout(op, options.plan->plan.chunks, 1).largest_chunk();
   options.slice_bytes = policy::SliceBytes(tuning, op, ranks(), chunk);
   options.pool = &transport::FramePool::Shared();

@@ -1,6 +1,7 @@
 // Builds the tasks of a communicator that spans nodes, on one of its nodes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,6 +62,9 @@ class NodeScope {
                                        const policy::Tuning& tuning, const OpenTransport& open,
                                        DoneFn done);
 
+  // Tells how an operation went: the next of its kind leans towards that where a threshold is auto.
+  void Note(OpKind kind, const OpStats& stats);
+
  private:
   using PlanKey = std::tuple<OpKind, uint32_t, policy::Algorithm>;  // with the root
   struct Planned {
@@ -79,6 +83,7 @@ class NodeScope {
   std::vector<bool> is_local_;  // by rank
   std::vector<uint32_t> local_ranks_;
   std::map<PlanKey, Planned> plans_;
+  std::array<policy::Habit, kOpKindCount> habits_{};
 };
 
 }  // namespace spccl::runtime

@@ -17,6 +17,15 @@ void AddStep(SendStepStats* sum, const SendStepStats& more) {
   if (more.threshold != 0) sum->threshold = more.threshold;
   sum->wire_bytes += more.wire_bytes;
   sum->dense_bytes += more.dense_bytes;
+  AddTo(&sum->formats, more.formats);
+  AddTo(&sum->runners_up, more.runners_up);
+  sum->forecasts += more.forecasts;
+  sum->predicted_ns += more.predicted_ns;
+  sum->runner_up_ns += more.runner_up_ns;
+  sum->predicted_encode_ns += more.predicted_encode_ns;
+  sum->predicted_wire_ns += more.predicted_wire_ns;
+  sum->encode_ns += more.encode_ns;
+  sum->wire_ns += more.wire_ns;
 }
 
 }  // namespace

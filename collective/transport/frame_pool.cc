@@ -4,11 +4,28 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace spccl::transport {
 
+void BusyMeter::Begin() {
+  const std::lock_guard lock(mutex_);
+  if (open_++ == 0) since_ns_ = MonotonicNanos();
+}
+
+void BusyMeter::End() {
+  const std::lock_guard lock(mutex_);
+  if (--open_ == 0) busy_ns_ += static_cast<uint64_t>(MonotonicNanos() - since_ns_);
+}
+
+uint64_t BusyMeter::busy_ns() const {
+  const std::lock_guard lock(mutex_);
+  return busy_ns_ + (open_ == 0 ? 0 : static_cast<uint64_t>(MonotonicNanos() - since_ns_));
+}
+
 Frame::~Frame() {
+  if (meter_) meter_->End();
   if (data_ == nullptr) return;
   // Acquire and release: what the others read is read before the buffer goes to its next user.
   if (owners()->count.fetch_sub(1, std::memory_order_acq_rel) == 1) {

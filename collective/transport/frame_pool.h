@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -13,6 +14,21 @@
 namespace spccl::transport {
 
 class FramePool;
+
+// For how long frames were on their way: at least one of those that were begun had not ended.
+// Thread-safe.
+class BusyMeter {
+ public:
+  void Begin();
+  void End();
+  // Until now.
+  uint64_t busy_ns() const;
+
+ private:
+  mutable std::mutex mutex_;
+  uint64_t open_ = 0, busy_ns_ = 0;
+  int64_t since_ns_ = 0;
+};
 
 // Owner of one frame, alone or with others: a 64-byte aligned buffer and how much of it is used.
 // Movable; the last owner gives the buffer back to its pool, which must outlive it.
@@ -37,6 +53,12 @@ class Frame {
   size_t capacity_bytes() const { return capacity_bytes_; }
   size_t size_bytes() const { return size_bytes_; }
   void set_size_bytes(size_t bytes) { size_bytes_ = bytes; }
+  // From now until this owner gives the frame up, which a transport does when it has put it out,
+  // the meter runs. Nothing of Share().
+  void Meter(std::shared_ptr<BusyMeter> meter) {
+    meter->Begin();
+    meter_ = std::move(meter);
+  }
 
  private:
   friend class FramePool;
@@ -54,12 +76,14 @@ class Frame {
     std::swap(data_, other.data_);
     std::swap(capacity_bytes_, other.capacity_bytes_);
     std::swap(size_bytes_, other.size_bytes_);
+    std::swap(meter_, other.meter_);
   }
 
   FramePool* pool_ = nullptr;
   std::byte* data_ = nullptr;
   size_t capacity_bytes_ = 0;
   size_t size_bytes_ = 0;
+  std::shared_ptr<BusyMeter> meter_;
 };
 
 // Thread-safe. How many frames are out at once is bounded by those who take them (a task opens only

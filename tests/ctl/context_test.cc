@@ -126,12 +126,28 @@ TEST_F(ContextTest, Thresholds) {
   EXPECT_EQ(json["resolved"]["coo"]["intra"], 0.7);
   EXPECT_EQ(Json({"threshold", "set", "--intra", "0", "--comm", "41"})["communicators"], 1);
   EXPECT_EQ(settings_->Get(daemon::CommScope{41}).pici.intra, 0);
+  EXPECT_EQ(Tool({"threshold", "set", "--inter", "auto", "--comm", "41"}).code, kFine);
+  EXPECT_EQ(settings_->Get(daemon::CommScope{41}).pici.inter, policy::kAutoThreshold);
+  EXPECT_THAT(Tool({"threshold", "get", "--comm", "41"}).out, HasSubstr("auto *"));
   EXPECT_EQ(Tool({"threshold", "set", "--intra", "0.125"}).code, kFine);
   EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).pici.intra, 0.125);
   EXPECT_EQ(Tool({"algo", "set", "ring"}).code, kFine);
   EXPECT_EQ(Tool({"threshold", "reset"}).code, kFine);
   EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).pici.intra, std::nullopt);
   EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).algorithm, policy::Algorithm::kRing);
+}
+
+TEST_F(ContextTest, AllThresholdsAtOnce) {
+  EXPECT_EQ(Tool({"threshold", "set", "auto", "--job", "job-41"}).code, kFine);
+  policy::Settings resolved = policy::Apply({}, settings_->Get(daemon::JobScope{"job-41"}));
+  EXPECT_EQ(resolved.pici, policy::kAutoThresholds);
+  EXPECT_EQ(resolved.coo, policy::kAutoThresholds);
+  EXPECT_EQ(Tool({"threshold", "set", "paper", "--job", "job-41"}).code, kFine);
+  resolved = policy::Apply({}, settings_->Get(daemon::JobScope{"job-41"}));
+  EXPECT_EQ(resolved.pici, policy::kPiciThresholds);
+  EXPECT_EQ(resolved.coo, policy::kCooThresholds);
+  EXPECT_EQ(Tool({"threshold", "set", "auto", "--ag", "0.5"}).code, kWrongUse);
+  EXPECT_EQ(Tool({"threshold", "set", "best"}).code, kWrongUse);
 }
 
 TEST_F(ContextTest, Algorithms) {

@@ -69,6 +69,7 @@ sessions = 12
 buffer_bytes = "64GiB"
 [thresholds.pici]
 intra = 0.25
+inter = "auto"
 ag = 1
 )",
                                               "f.toml", &config);
@@ -90,6 +91,7 @@ ag = 1
   expected.max_sessions = 12;
   expected.max_buffer_bytes_per_client = uint64_t{64} << 30;
   expected.settings.pici.intra = 0.25;
+  expected.settings.pici.inter = policy::kAutoThreshold;
   expected.settings.pici.ag = 1;
   EXPECT_EQ(config, expected);
 }

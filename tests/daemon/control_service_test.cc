@@ -324,6 +324,15 @@ TEST_F(ControlServiceTest, EachSendsDecisionsAndWhereTimeWentAreTold) {
   step.threshold = 0.25;
   step.wire_bytes = 10;
   step.dense_bytes = 40;
+  step.formats[static_cast<size_t>(Format::kGap)] = 5;
+  step.runners_up[static_cast<size_t>(Format::kCoo)] = 4;
+  step.forecasts = 5;
+  step.predicted_ns = 900;
+  step.runner_up_ns = 1000;
+  step.predicted_encode_ns = 300;
+  step.predicted_wire_ns = 700;
+  step.encode_ns = 310;
+  step.wire_ns = 720;
   core_.Update([&sends](Snapshot* snapshot) { snapshot->comms[0].last_sends = sends; });
   v1::ListCommsResponse comms;
   ASSERT_TRUE(Call(&v1::Control::Stub::ListComms, v1::ListCommsRequest(), &comms).ok());
@@ -346,6 +355,21 @@ TEST_F(ControlServiceTest, EachSendsDecisionsAndWhereTimeWentAreTold) {
   EXPECT_EQ(told.steps(1).threshold(), 0.25);
   EXPECT_EQ(told.steps(1).wire_bytes(), 10u);
   EXPECT_EQ(told.steps(1).dense_bytes(), 40u);
+  EXPECT_FALSE(told.steps(0).has_forecast());
+  ASSERT_EQ(told.steps(1).formats_size(), 1);
+  EXPECT_EQ(told.steps(1).formats(0).key(), "gap");
+  EXPECT_EQ(told.steps(1).formats(0).value(), 5u);
+  ASSERT_EQ(told.steps(1).runners_up_size(), 1);
+  EXPECT_EQ(told.steps(1).runners_up(0).key(), "coo");
+  EXPECT_EQ(told.steps(1).runners_up(0).value(), 4u);
+  const v1::Forecast& forecast = told.steps(1).forecast();
+  EXPECT_EQ(forecast.sends(), 5u);
+  EXPECT_EQ(forecast.chosen_ns(), 900u);
+  EXPECT_EQ(forecast.runner_up_ns(), 1000u);
+  EXPECT_EQ(forecast.encode_ns(), 300u);
+  EXPECT_EQ(forecast.wire_ns(), 700u);
+  EXPECT_EQ(told.steps(1).encode_ns(), 310u);
+  EXPECT_EQ(told.steps(1).wire_ns(), 720u);
 }
 
 TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {

@@ -98,7 +98,7 @@ policy::Overrides Everything() {
   overrides.algorithm = policy::Algorithm::kRing;
   overrides.codec = policy::Codec::kPiciColumn;
   overrides.pici = {.intra = 0.1, .inter = 0.2, .ag = 0.3};
-  overrides.coo = {.intra = 0.1 + 0.2, .inter = 1, .ag = 0};
+  overrides.coo = {.intra = 0.1 + 0.2, .inter = policy::kAutoThreshold, .ag = 0};
   return overrides;
 }
 
@@ -222,7 +222,7 @@ TEST_F(SettingsStoreTest, ParseErrorsNameTheLine) {
   EXPECT_EQ(ErrorOf("\n[job.a]\nthresholds.pici.intra = 2\n"),
             path() +
                 ":3:25: thresholds.pici.intra: found the integer 2, expected a sparsity, a "
-                "number from 0 to 1");
+                "number from 0 to 1, or \"auto\"");
   EXPECT_THAT(ErrorOf("[global]\nchannels = 3\n"), HasSubstr(":2:12: unknown setting channels"));
   EXPECT_THAT(ErrorOf("[node]\ncodec = \"coo\"\n"), HasSubstr(":2:1: unknown scope node.codec"));
   EXPECT_THAT(ErrorOf("global = 3\n"), HasSubstr(":1:1: unknown scope global"));

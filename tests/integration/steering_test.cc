@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "gmock/gmock.h"
@@ -92,6 +93,55 @@ TEST(SteeringTest, AlgorithmCodecAndThresholdsChangeUnderARunningJob) {
   Tool(*daemon, "algo set local");
   ASSERT_TRUE(Await(
       *daemon, [](const nlohmann::json& comm) { return comm.at("running_algorithm") == "local"; }));
+  job.Stop();
+  EXPECT_TRUE(AllSucceeded(job.processes().Wait(kPatienceMs)));
+}
+
+// One element in fifty is nonzero, until rank 0 is told to stop.
+int KeepSummingSparse(RankContext& context) {
+  std::vector<float> send(200'000), recv(send.size());
+  for (size_t i = 1; i < send.size(); i += 50) send[i] = 1;
+  for (bool told = false; recv[0] == 0; told = true) {
+    send[0] = context.rank == 0 && context.stop.load() != 0 ? 1.0f : 0.0f;
+    if (AllReduce(context, send, &recv) != spcclSuccess) return 1;
+    if (recv[1] != 2 || recv[2] != 0) return 1;
+    if (!told) context.report("summing;");
+  }
+  return spcclCommDestroy(context.comm) == spcclSuccess ? 0 : 1;
+}
+
+TEST(SteeringTest, BetweenNodesEachSendTellsWhatWasForecastAndWhatItTook) {
+  const auto a = StartServing({"--peers-listen=127.0.0.1:0"});
+  const auto b = StartServing({"--peers-listen=127.0.0.1:0"});
+  FaultJob job({a.get(), b.get()}, KeepSummingSparse);
+  ASSERT_TRUE(job.processes().AwaitReport(0, "summing;", kPatienceMs));
+  for (const std::string setting : {"paper", "auto"}) {
+    Tool(*a, "threshold set " + setting);
+    // The first decides by itself: the paper's always compresses it, auto may find dense faster.
+    ASSERT_TRUE(Await(*a, [&](const nlohmann::json& comm) {
+      return comm.at("settings").at("pici").at("inter") == (setting == "auto" ? -1 : 0.5) &&
+             !comm.at("last_sends").is_null();
+    }));
+    const nlohmann::json step = OnlyComm(*a).at("last_sends").at("steps").at(0);
+    EXPECT_EQ(step.at("link"), "inter");
+    uint64_t decided = 0, went = 0, next = 0;
+    for (const auto& count : step.at("decisions")) decided += count.get<uint64_t>();
+    for (const auto& count : step.at("formats")) went += count.get<uint64_t>();
+    for (const auto& count : step.at("runners_up")) next += count.get<uint64_t>();
+    EXPECT_GT(decided, 0u);
+    EXPECT_EQ(went, decided);
+    EXPECT_EQ(next, decided);
+    const nlohmann::json& forecast = step.at("forecast");
+    EXPECT_EQ(forecast.at("sends"), decided);
+    EXPECT_GT(forecast.at("encode_ns"), 0u);
+    EXPECT_GT(forecast.at("wire_ns"), 0u);
+    EXPECT_GE(forecast.at("chosen_ns"), forecast.at("wire_ns"));
+    EXPECT_GT(step.at("encode_ns"), 0u);
+    EXPECT_GT(step.at("wire_ns"), 0u);
+  }
+  EXPECT_THAT(Tool(*a, "comms --sends"), ::testing::HasSubstr("ENCODE FORECAST/TAKEN"));
+  EXPECT_THAT(Tool(*a, "events"), ::testing::HasSubstr(" forecast"));
+  EXPECT_THAT(Tool(*a, "threshold get"), ::testing::HasSubstr("auto *"));
   job.Stop();
   EXPECT_TRUE(AllSucceeded(job.processes().Wait(kPatienceMs)));
 }

@@ -64,6 +64,37 @@ bool Streams(const OpDesc& op, const plan::Plan& plan, const std::vector<uint32_
   return RecvElements(op, plan.ranks()) * SizeOf(op.dtype) * ranks >= kStreamingBytes;
 }
 
+// Of a send; the frame was encoded for the first of those that share it.
+void CountDecision(const StepResult& result, bool encoded, SendStepStats* stats) {
+  const policy::Decision& decision = result.decision;
+  ++stats->decisions[static_cast<size_t>(decision.reason)];
+  ++stats->formats[static_cast<size_t>(decision.format)];
+  if (result.density_known) {
+    stats->sparsity_sum += decision.sparsity;
+    ++stats->sparsity_count;
+  }
+  if (decision.threshold != 0) stats->threshold = decision.threshold;
+  stats->wire_bytes += result.sent_bytes;
+  stats->dense_bytes += result.sent_dense_bytes;
+  if (encoded) stats->encode_ns += result.stats.encode_ns;
+  if (!decision.forecast) return;
+  constexpr double kNanos = 1e9;
+  ++stats->forecasts;
+  stats->predicted_ns += decision.forecast->seconds * kNanos;
+  stats->predicted_wire_ns += decision.forecast->wire_seconds * kNanos;
+  if (encoded) stats->predicted_encode_ns += decision.forecast->encode_seconds * kNanos;
+  if (!decision.runner_up) return;
+  ++stats->runners_up[static_cast<size_t>(decision.runner_up->format)];
+  stats->runner_up_ns += decision.runner_up->seconds * kNanos;
+}
+
+std::vector<std::shared_ptr<transport::BusyMeter>> Meters(const PreparedPlan& plan) {
+  std::vector<std::shared_ptr<transport::BusyMeter>> meters(
+      std::min<size_t>(plan.most_send_steps, kMostSendSteps));
+  for (auto& meter : meters) meter = std::make_shared<transport::BusyMeter>();
+  return meters;
+}
+
 }  // namespace
 
 uint64_t SliceElements(const OpDesc& op, size_t slice_bytes) {
@@ -77,7 +108,7 @@ PlanTask::PlanTask(Options options, DoneFn done)
     : mine_(AllOr(options.mine, options.plan->plan.participants())),
       place_(Places(mine_, options.plan->plan.participants())),
       costs_(options.costs),
-      first_policy_(options.settings, options.op, costs_ ? &*costs_ : nullptr),
+      first_policy_(options.settings, options.op, costs_ ? &*costs_ : nullptr, options.habit),
       transport_(std::move(options.transport)),
       context_{.op = options.op,
                .plan = options.plan,
@@ -86,14 +117,14 @@ PlanTask::PlanTask(Options options, DoneFn done)
                .layout = Layout(options.op, options.plan->plan.chunks,
                                 SliceElements(options.op, options.slice_bytes)),
                .streaming = Streams(options.op, options.plan->plan, mine_),
+               .meters = Meters(*options.plan),
                .pool = options.pool,
                .transport = transport_.get()},
       done_(std::move(done)) {
   SPCCL_CHECK(context_.plan->plan.ranks() == context_.ranks.size());
   {
     const std::lock_guard lock(mutex_);
-    result_.stats.send_steps.resize(
-        std::min<size_t>(context_.plan->most_send_steps, kMostSendSteps));
+    result_.stats.send_steps.resize(context_.meters.size());
     unfinished_lanes_ = context_.layout.lanes();
     slots_.resize(OpenLanes(options, mine_.size(), unfinished_lanes_));
     for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
@@ -297,23 +328,16 @@ void PlanTask::EndSteps(const Claim& claim, const StepResult& result) {
 
 void PlanTask::CountSends(const Claim& claim, const StepResult& result) {
   if (result.sent_bytes == 0) return;
-  const policy::Decision& decision = result.decision;
-  const auto& uses = context_.plan->uses[claim.machine->participant];
+  const uint32_t participant = claim.machine->participant;
+  bool first = true;
   for (size_t i = 0; i < claim.steps.size(); ++i) {
     const Step& step = claim.steps[i];
     if (!Sends(step.kind)) continue;
-    SendStepStats& stats = result_.stats.send_steps[std::min<size_t>(
-        uses[claim.machine->step + i].send_ordinal, kMostSendSteps - 1)];
+    SendStepStats& stats =
+        result_.stats.send_steps[context_.SendPlace(participant, claim.machine->step + i)];
     stats.phase = step.phase;
-    stats.link = context_.LinkBetween(claim.machine->participant, step.to);
-    ++stats.decisions[static_cast<size_t>(decision.reason)];
-    if (result.density_known) {
-      stats.sparsity_sum += decision.sparsity;
-      ++stats.sparsity_count;
-    }
-    if (decision.threshold != 0) stats.threshold = decision.threshold;
-    stats.wire_bytes += result.sent_bytes;
-    stats.dense_bytes += result.sent_dense_bytes;
+    stats.link = context_.LinkBetween(participant, step.to);
+    CountDecision(result, /*encoded=*/std::exchange(first, false), &stats);
   }
 }
 
@@ -347,6 +371,9 @@ void PlanTask::End() {
     without_room_.clear();
     slots_.clear();  // frames go back to the pool
     early_.clear();
+    for (size_t i = 0; i < context_.meters.size(); ++i) {
+      result_.stats.send_steps[i].wire_ns = context_.meters[i]->busy_ns();
+    }
     done = std::move(done_);
     result = std::move(result_);
   }

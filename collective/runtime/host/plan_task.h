@@ -48,6 +48,7 @@ class PlanTask final : public Task, private transport::Sink {
     std::vector<uint32_t> node_of_rank;  // empty: one node
     policy::Settings settings;
     std::optional<policy::Costs> costs;  // between nodes: which format codec auto takes
+    policy::Habit habit{};               // how the last operation of the kind went
     size_t slice_bytes = 0;
     uint32_t open_lanes = 0;  // 0: enough for the machine's threads, and for the way between nodes
     std::unique_ptr<transport::Transport> transport;

@@ -160,6 +160,10 @@ class StepRun {
   absl::Status PassOn(std::span<const plan::Step> sends, transport::Frame frame);
   absl::Status Post(std::span<const plan::Step> sends, DType type, transport::Frame frame);
   void Count(const plan::Step& step);
+  // Of a step of this run, in the participant's steps.
+  size_t StepIndex(const plan::Step& step) const {
+    return args_.step + static_cast<size_t>(&step - run_.data());
+  }
   policy::Link LinkTo(uint32_t peer) const { return context_.LinkBetween(args_.participant, peer); }
 
   const StepContext& context_;

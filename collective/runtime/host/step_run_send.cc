@@ -124,7 +124,10 @@ uint64_t StepRun::DenseBytes(DType type) const {
 absl::Status StepRun::PassOn(std::span<const Step> sends, Frame frame) {
   if (use_.keep_frame) args_.held->Put(HeldKind::kFinal, chunk_, frame.Share());
   if (sends.empty()) return absl::OkStatus();
-  result_.decision = {.format = FormatOf(frame), .reason = Reason::kForwarded};
+  policy::Link link = policy::Link::kIntra;
+  for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
+  result_.decision =
+      args_.policy->PassOn(sends[0].phase, link, FormatOf(frame), frame.size_bytes());
   return Post(sends, op_.dtype, std::move(frame));
 }
 
@@ -139,6 +142,9 @@ absl::Status StepRun::Post(std::span<const Step> sends, DType type, Frame frame)
     Count(step);
     sent_.peer = RankOf(step.to);
     sent_.link = std::max(sent_.link, LinkTo(step.to));
+    if (LinkTo(step.to) == policy::Link::kInter) {
+      mine.Meter(context_.meters[context_.SendPlace(args_.participant, StepIndex(step))]);
+    }
     const transport::Tag tag{.from = RankOf(args_.participant),
                              .to = RankOf(step.to),
                              .lane = args_.lane,

@@ -41,6 +41,10 @@ class Copy : public Backend {
     if (faulty_) static_cast<float*>(recv())[3] += 1;
     return absl::OkStatus();
   }
+  absl::Status Apply(const Setting& setting) override {
+    applied.push_back(setting.name);
+    return absl::OkStatus();
+  }
   absl::StatusOr<Traffic> ReadTraffic() override {
     Traffic traffic;
     traffic.wire_bytes = 10 * runs;
@@ -51,6 +55,7 @@ class Copy : public Backend {
     traffic.spent_ns["encode"] = 4000 * runs;
     return traffic;
   }
+  std::vector<std::string> applied;
   int runs = 0;
   int nonzero_seen = 0;
 
@@ -77,25 +82,45 @@ TEST(Measure, CountsRunsAndTrafficOfTheMeasuredOnesOnly) {
   const auto measured = Measure(team, backend, kProblem, Four());
   ASSERT_TRUE(measured.ok()) << measured.status();
   EXPECT_EQ(backend.runs, 5);  // warmup, three, and the one that is checked
-  EXPECT_EQ(measured->times_us.size(), 3u);
-  EXPECT_EQ(measured->wrong, 0u);
-  EXPECT_EQ(measured->wire_bytes, 10);
-  EXPECT_EQ(measured->dense_bytes, 40);
-  EXPECT_EQ(measured->sends_by_format[1], 2);
-  EXPECT_EQ(measured->decisions, (std::map<std::string, double>{{"reduce_scatter/first", 3}}));
-  EXPECT_EQ(measured->spent_us.at("encode"), 4);
+  EXPECT_EQ(measured->at(0).times_us.size(), 3u);
+  EXPECT_EQ(measured->at(0).wrong, 0u);
+  EXPECT_EQ(measured->at(0).wire_bytes, 10);
+  EXPECT_EQ(measured->at(0).dense_bytes, 40);
+  EXPECT_EQ(measured->at(0).sends_by_format[1], 2);
+  EXPECT_EQ(measured->at(0).decisions,
+            (std::map<std::string, double>{{"reduce_scatter/first", 3}}));
+  EXPECT_EQ(measured->at(0).spent_us.at("encode"), 4);
+}
+
+TEST(Measure, SettingsTakeTurns) {
+  Alone team;
+  Copy backend(/*faulty=*/false, /*in_place=*/false);
+  Options options = Four();
+  options.iters = 5;
+  options.check = false;
+  options.settings = {{.name = "a"}, {.name = "b"}};
+  const auto measured = Measure(team, backend, kProblem, options);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_EQ(measured->size(), 2u);
+  EXPECT_EQ(backend.applied, (std::vector<std::string>{"a", "b", "a", "b"}));
+  EXPECT_EQ(backend.runs, 1 + 2 * (4 + 3));  // of each turn one is not measured
+  for (const Measurement& one : *measured) {
+    EXPECT_EQ(one.times_us.size(), 5u);
+    EXPECT_EQ(one.wire_bytes, 10);
+    EXPECT_EQ(one.spent_us, (std::map<std::string, double>{{"encode", 4}}));
+  }
 }
 
 TEST(Measure, FindsAWrongElement) {
   Alone team;
   Copy backend(/*faulty=*/true, /*in_place=*/false);
-  EXPECT_EQ(Measure(team, backend, kProblem, Four())->wrong, 1u);
+  EXPECT_EQ(Measure(team, backend, kProblem, Four())->at(0).wrong, 1u);
 }
 
 TEST(Measure, RestoresAnInputThatTheOperationOverwrites) {
   Alone team;
   Copy backend(/*faulty=*/false, /*in_place=*/true);
-  EXPECT_EQ(Measure(team, backend, kProblem, Four())->wrong, 0u);
+  EXPECT_EQ(Measure(team, backend, kProblem, Four())->at(0).wrong, 0u);
   EXPECT_EQ(backend.nonzero_seen, 5);
 }
 

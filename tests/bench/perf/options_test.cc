@@ -55,6 +55,23 @@ TEST(ParseOptions, ReadsTheWholeLine) {
   EXPECT_EQ(options.problems[1].op.count, (64u << 20) / 2 / 4);
 }
 
+TEST(ParseOptions, ReadsSettingsThatTakeTurns) {
+  const ParsedOptions parsed = Parse({"--settings", "codec=coo,threshold=0.25", "--settings",
+                                      "threshold=auto", "--positions", "clustered"});
+  ASSERT_TRUE(parsed.go_on) << parsed.text;
+  ASSERT_EQ(parsed.options.settings.size(), 2u);
+  EXPECT_EQ(parsed.options.settings[0].name, "codec=coo,threshold=0.25");
+  EXPECT_EQ(parsed.options.settings[0].codec, "coo");
+  EXPECT_EQ(parsed.options.settings[0].threshold, 0.25);
+  EXPECT_EQ(parsed.options.settings[1].codec, "auto");
+  EXPECT_EQ(parsed.options.settings[1].threshold, -1);
+  EXPECT_TRUE(parsed.options.clustered);
+  for (const char* wrong : {"codec=zip", "threshold=2", "threshold=", "threshold=nan", "speed=1"}) {
+    EXPECT_EQ(Parse({"--settings", wrong}).exit_code, 1) << wrong;
+  }
+  EXPECT_EQ(Parse({"--positions", "left"}).exit_code, 1);
+}
+
 TEST(ParseOptions, HasDefaults) {
   const ParsedOptions parsed = Parse({});
   ASSERT_TRUE(parsed.go_on);

@@ -128,6 +128,26 @@ TEST(Pattern, KnowsWhoseShareIsWhose) {
   EXPECT_GT(Pattern(scatter, kSeed, 0).CountWrong(1, share.data()), 0u);
 }
 
+TEST(Pattern, ClusteredNonzerosLieInStretches) {
+  const Problem problem =
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 4'000'000).value();
+  for (const double sparsity : {0.0, 0.3, 0.9, 0.99}) {
+    const Pattern pattern(problem, kSeed, sparsity, /*clustered=*/true);
+    std::vector<float> input(problem.op.count);
+    pattern.Fill(1, input.data());
+    double nonzero = 0, full = 0;  // of elements, of stretches with any
+    for (uint64_t first = 0; first < input.size(); first += Pattern::kStretch) {
+      const auto end = input.begin() + std::min(first + Pattern::kStretch, input.size());
+      const auto count = end - (input.begin() + first) - std::count(input.begin() + first, end, 0);
+      nonzero += count;
+      full += count > 0;
+    }
+    const double density = 1 - sparsity, inside = std::max(0.5, density);
+    EXPECT_NEAR(nonzero / problem.op.count, density, 0.02) << sparsity;
+    EXPECT_NEAR(full * Pattern::kStretch / problem.op.count, density / inside, 0.04) << sparsity;
+  }
+}
+
 TEST(Pattern, SparsityIsWhatWasAskedForAndIndependentAcrossRanks) {
   const Problem problem =
       MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 4'000'000).value();

@@ -39,7 +39,7 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   options.sparsity = 0.9;
   const Problem problem =
       MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
-  const std::string text = JsonLine("spccl-perf", problem, options, Example());
+  const std::string text = JsonLine("spccl-perf", problem, options, nullptr, Example());
   EXPECT_EQ(text.back(), '\n');
   EXPECT_EQ(text.find('\n'), text.size() - 1);
   const auto line = nlohmann::json::parse(text);
@@ -70,8 +70,43 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
 TEST(JsonLine, SaysNothingOfWhatWasNotChecked) {
   const Problem problem =
       MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 64).value();
-  const auto line = nlohmann::json::parse(JsonLine("spccl-perf", problem, Options(), Example()));
+  const auto line =
+      nlohmann::json::parse(JsonLine("spccl-perf", problem, Options(), nullptr, Example()));
   EXPECT_TRUE(line.at("wrong").is_null());
+}
+
+TEST(JsonLine, TellsTheSettingAndWhatWasForecast) {
+  const Problem problem =
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 64).value();
+  Measurement measured = Example();
+  measured.last_sends = {{.step = 1,
+                          .phase = "all_gather",
+                          .link = "inter",
+                          .formats = {{"gap", 3}},
+                          .runners_up = {{"coo", 3}},
+                          .chosen_ns = 5000,
+                          .runner_up_ns = 7000,
+                          .predicted_encode_ns = 1000,
+                          .encode_ns = 1500,
+                          .predicted_wire_ns = 4000,
+                          .wire_ns = 4500}};
+  const Setting setting{.name = "codec=gap,threshold=auto", .codec = "gap"};
+  Options options;
+  options.clustered = true;
+  const auto line =
+      nlohmann::json::parse(JsonLine("spccl-perf", problem, options, &setting, measured));
+  EXPECT_EQ(line.at("setting"), "codec=gap,threshold=auto");
+  EXPECT_EQ(line.at("positions"), "clustered");
+  const auto step = line.at("send_steps").at(0);
+  EXPECT_EQ(step.at("formats").at("gap"), 3);
+  EXPECT_EQ(step.at("runners_up").at("coo"), 3);
+  EXPECT_EQ(step.at("forecast_us"), 5);
+  EXPECT_EQ(step.at("forecast_runner_up_us"), 7);
+  EXPECT_EQ(step.at("forecast_encode_us"), 1);
+  EXPECT_EQ(step.at("encode_us"), 1.5);
+  EXPECT_EQ(step.at("forecast_wire_us"), 4);
+  EXPECT_EQ(step.at("wire_us"), 4.5);
+  EXPECT_THAT(TableRow(problem, options, &setting, measured), HasSubstr(setting.name));
 }
 
 TEST(TableRow, ShowsRatioAndFormats) {
@@ -79,7 +114,7 @@ TEST(TableRow, ShowsRatioAndFormats) {
   options.check = true;
   const Problem problem =
       MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
-  const std::string row = TableRow(problem, options, Example());
+  const std::string row = TableRow(problem, options, nullptr, Example());
   EXPECT_THAT(row, HasSubstr("0.2500"));
   EXPECT_THAT(row, HasSubstr("pici:6"));
   EXPECT_THAT(row, HasSubstr("reduce_scatter:3"));

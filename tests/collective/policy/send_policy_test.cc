@@ -1,9 +1,14 @@
 // Sequences worked out by hand from the paper's rules: section IV.C and formula (7).
 #include "collective/policy/send_policy.h"
 
+#include <array>
+#include <cmath>
+#include <random>
 #include <vector>
 
+#include "collective/policy/fastest_format.h"
 #include "gtest/gtest.h"
+#include "kernels/layout.h"
 
 namespace spccl::policy {
 namespace {
@@ -212,6 +217,154 @@ TEST(SendPolicyTest, AutoComparesWithTheThresholdsOfTheFormat) {
   EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).format, Format::kCoo);
   policy.Compressed(50, kElements);
   EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).format, Format::kPici);
+}
+
+Settings Auto(Codec codec = Codec::kAuto) {
+  return {.codec = codec, .pici = kAutoThresholds, .coo = kAutoThresholds};
+}
+
+Costs LinkOf(double rate) {
+  Costs costs;
+  costs.link_rate = rate;
+  return costs;
+}
+
+constexpr uint64_t kMany = 100'000;
+
+Decision FirstOf(const Costs& costs, double density, const Habit& habit = {},
+                 Codec codec = Codec::kAuto, OpKind kind = OpKind::kAllReduce) {
+  SendPolicy policy(Auto(codec), OpDesc{.kind = kind, .count = kMany}, &costs, habit);
+  const Decision first = policy.Next(kRs, Link::kInter, kMany);
+  EXPECT_TRUE(first.count_first);
+  return policy.Choose(first, DType::kFloat32, static_cast<uint64_t>(std::llround(density * kMany)),
+                       kMany);
+}
+
+TEST(SendPolicyTest, AThresholdOfAutoTakesWhatTheModelHasArriveFirst) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> share(0, 1);
+  int sparse = 0, dense = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const Costs costs = LinkOf(std::pow(10, 8 + 3 * share(random)));
+    const double density = std::round(share(random) * kMany) / kMany;
+    const Codec codec = random() % 2 == 0 ? Codec::kAuto : Codec::kCoo;
+    const Decision decision = FirstOf(costs, density, {}, codec);
+    const Outlook outlook =
+        Compare(costs, codec, {.width = 4, .density = density, .combines = true});
+    const bool smaller = LayoutOf(outlook.sparse.format, DType::kFloat32, kMany,
+                                  static_cast<uint64_t>(std::llround(density * kMany)))
+                             .total < LayoutOf(Format::kDense, DType::kFloat32, kMany, kMany).total;
+    const bool faster = smaller && outlook.sparse.seconds < outlook.dense.seconds;
+    EXPECT_EQ(decision.format, faster ? outlook.sparse.format : Format::kDense);
+    EXPECT_EQ(decision.reason, faster    ? Reason::kFirst
+                               : smaller ? Reason::kModelDense
+                                         : Reason::kNoGain);
+    ASSERT_TRUE(decision.forecast && decision.runner_up);
+    EXPECT_EQ(decision.forecast->format, decision.format);
+    EXPECT_NE(decision.runner_up->format, decision.format);
+    EXPECT_NEAR(decision.forecast->seconds,
+                kMany * (faster ? outlook.sparse : outlook.dense).seconds, 1e-12);
+    ++(faster ? sparse : dense);
+  }
+  EXPECT_GT(sparse, 100);
+  EXPECT_GT(dense, 100);
+}
+
+TEST(SendPolicyTest, TheModelKeepsToItsHabit) {
+  // Where both take as long, the habit decides; where one is faster by more than the hysteresis,
+  // it does not matter.
+  const Costs costs = LinkOf(1e11);
+  const auto ratio = [&](double density) {
+    const Outlook outlook =
+        Compare(costs, Codec::kAuto, {.width = 4, .density = density, .combines = true});
+    return outlook.sparse.seconds / outlook.dense.seconds;
+  };
+  double low = 0.001, high = 0.95;
+  ASSERT_LT(ratio(low), 1);
+  ASSERT_GT(ratio(high), 1);
+  for (int i = 0; i < 60; ++i) (ratio((low + high) / 2) < 1 ? low : high) = (low + high) / 2;
+  const Habit sparse{Leaning::kSparse, Leaning::kNone}, dense{Leaning::kDense, Leaning::kNone};
+  EXPECT_NE(FirstOf(costs, low, sparse).format, Format::kDense);
+  EXPECT_EQ(FirstOf(costs, low, dense).format, Format::kDense);
+  for (double density = 0.001; density < 0.9; density += 0.01) {
+    const double by = ratio(density);
+    if (by < 0.96) {
+      EXPECT_NE(FirstOf(costs, density, dense).format, Format::kDense) << density;
+    }
+    if (by > 1.04) {
+      EXPECT_EQ(FirstOf(costs, density, sparse).format, Format::kDense) << density;
+    }
+  }
+}
+
+TEST(SendPolicyTest, TheHabitIsWhatTwoThirdsDid) {
+  std::array<std::array<uint64_t, kReasonCount>, kPhaseCount> decisions{};
+  EXPECT_EQ(HabitOf(decisions), Habit{});
+  const auto count = [&](Phase phase, Reason reason) -> uint64_t& {
+    return decisions[static_cast<size_t>(phase)][static_cast<size_t>(reason)];
+  };
+  count(kRs, Reason::kFirst) = 5;
+  count(kRs, Reason::kModelDense) = 2;
+  count(kAg, Reason::kNoGain) = 3;
+  count(kAg, Reason::kModelSparse) = 1;
+  count(kAg, Reason::kForwarded) = 100;  // which nobody decided
+  EXPECT_EQ(HabitOf(decisions), (Habit{Leaning::kSparse, Leaning::kDense}));
+  count(kRs, Reason::kNoGain) = 1;
+  EXPECT_EQ(HabitOf(decisions), (Habit{Leaning::kNone, Leaning::kDense}));
+}
+
+TEST(SendPolicyTest, TheModelDecidesLaterSendsToo) {
+  // A slow link: sparse as long as that is smaller at all, though the paper's threshold is 0.5.
+  const Costs costs = LinkOf(1e8);
+  SendPolicy policy(Auto(), OpDesc{.kind = OpKind::kAllReduce, .count = kMany}, &costs);
+  policy.Compressed(kMany * 4 / 10, kMany);
+  Decision decision = policy.Next(kRs, Link::kInter, kMany);
+  EXPECT_EQ(decision.format, Format::kPici);
+  EXPECT_EQ(decision.reason, Reason::kModelSparse);
+  EXPECT_EQ(decision.threshold, 0);  // none was compared with
+  EXPECT_NEAR(decision.sparsity, 0.6, 1e-12);
+  policy.Counted(kMany, kMany);
+  decision = policy.Next(kAg, Link::kInter, kMany);
+  EXPECT_EQ(decision.format, Format::kDense);
+  EXPECT_EQ(decision.reason, Reason::kModelDense);
+}
+
+TEST(SendPolicyTest, WithoutCostsAutoIsThePapersThreshold) {
+  SendPolicy policy = Sum(Auto());
+  policy.Compressed(450, kElements);
+  EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).reason, Reason::kKnownBelow);
+  EXPECT_EQ(policy.Next(kRs, Link::kIntra, kElements).threshold, kPiciThresholds.intra);
+  EXPECT_EQ(policy.Next(kRs, Link::kInter, kElements).reason, Reason::kKnownAbove);
+}
+
+TEST(SendPolicyTest, FixedThresholdsStayWhatTheyAreWhateverTheCosts) {
+  for (const double rate : {1e7, 1e9, 1e12}) {
+    const Costs costs = LinkOf(rate);
+    for (uint64_t nnz = 0; nnz <= 1000; nnz += 10) {
+      Settings settings{.codec = Codec::kPici};
+      const OpDesc op{.kind = OpKind::kAllReduce, .count = kElements};
+      SendPolicy with(settings, op, &costs), without(settings, op);
+      for (SendPolicy* const policy : {&with, &without}) policy->Compressed(nnz, kElements);
+      for (const Phase phase : {kRs, kAg}) {
+        const Decision a = with.Next(phase, Link::kInter, kElements);
+        const Decision b = without.Next(phase, Link::kInter, kElements);
+        EXPECT_EQ(a.format, b.format);
+        EXPECT_EQ(a.reason, b.reason);
+        EXPECT_EQ(a.threshold, b.threshold);
+        EXPECT_TRUE(a.forecast.has_value());  // told all the same
+      }
+    }
+  }
+}
+
+TEST(SendPolicyTest, WhatIsPassedOnTakesItsBytesOverTheLink) {
+  const Costs costs = LinkOf(1e9);
+  const SendPolicy policy(Auto(), OpDesc{.kind = OpKind::kAllReduce, .count = kMany}, &costs);
+  const Decision far = policy.PassOn(kAg, Link::kInter, Format::kGap, 2000);
+  EXPECT_EQ(far.reason, Reason::kForwarded);
+  ASSERT_TRUE(far.forecast.has_value());
+  EXPECT_DOUBLE_EQ(far.forecast->wire_seconds, 2e-6);
+  EXPECT_FALSE(policy.PassOn(kAg, Link::kIntra, Format::kGap, 2000).forecast.has_value());
 }
 
 TEST(SendPolicyTest, WhatCannotBeSparseIsDense) {

@@ -293,6 +293,8 @@ TEST(NodePlanTest, EachSendStepTellsWhatWasDecided) {
   EXPECT_NEAR(first.sparsity_sum / static_cast<double>(first.sparsity_count), 0.95, 0.02);
   EXPECT_EQ(second.decisions[static_cast<size_t>(Reason::kKnownAbove)], 4);
   EXPECT_EQ(second.threshold, c.settings.pici.inter);
+  EXPECT_EQ(first.formats[static_cast<size_t>(Format::kPici)], 4);
+  EXPECT_GT(first.encode_ns + second.encode_ns, 0);
   EXPECT_LT(second.wire_bytes, second.dense_bytes);
   EXPECT_GT(stats.encode_ns, 0);
   EXPECT_GT(stats.reduce_ns, 0);

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "gtest/gtest.h"
 
 namespace spccl::transport {
@@ -81,6 +82,31 @@ TEST(FramePoolTest, TheLastOwnerGivesTheBufferBack) {
   second = Frame();
   EXPECT_EQ(pool.kept_bytes(), 1024);
   EXPECT_EQ(pool.Take(1000).data(), data);
+}
+
+TEST(FramePoolTest, TheMeterRunsWhileAnOwnerThatItWatchesIsThere) {
+  const auto meter = std::make_shared<BusyMeter>();
+  EXPECT_EQ(meter->busy_ns(), 0);
+  FramePool pool(1024);
+  const auto runs = [&] {
+    const uint64_t before = meter->busy_ns();
+    const int64_t start_ns = MonotonicNanos();
+    while (MonotonicNanos() - start_ns < 1000) {
+    }
+    return meter->busy_ns() != before;
+  };
+  Frame first = pool.Take(64), second = first.Share();
+  EXPECT_FALSE(runs());
+  first.Meter(meter);
+  second.Meter(meter);
+  Frame moved = std::move(first);
+  EXPECT_TRUE(runs());
+  moved = Frame();
+  EXPECT_TRUE(runs());
+  Frame other = second.Share();
+  second = Frame();
+  EXPECT_FALSE(runs());
+  EXPECT_GE(meter->busy_ns(), 2000);
 }
 
 TEST(FramePoolTest, OwnersOnSeveralThreads) {
