@@ -256,7 +256,7 @@ void AddCommand(Tree* tree, CLI::App* parent, const std::string& name, const std
   });
   if (name == "encode") {
     std::vector<std::string> formats, dtypes;
-    for (int code = 0; code < kFormatCount; ++code) {
+    for (int code = 0; code < kExactFormatCount; ++code) {
       formats.emplace_back(NameOf(static_cast<Format>(code)));
     }
     for (int code = 0; code < kDTypeCount; ++code) {

@@ -11,15 +11,31 @@
 
 namespace spccl {
 
-enum class Format : uint8_t { kDense = 0, kPici = 1, kPiciColumn = 2, kCoo = 3, kGap = 4 };
-inline constexpr int kFormatCount = 5;
+enum class Format : uint8_t {
+  kDense = 0,
+  kPici = 1,
+  kPiciColumn = 2,
+  kCoo = 3,
+  kGap = 4,
+  kErrorBound = 5,  // from here on lossy: kernels/lossy.h
+  kQsgd2 = 6,
+  kQsgd4 = 7,
+  kQsgd8 = 8,
+};
+inline constexpr int kFormatCount = 9;
+inline constexpr int kExactFormatCount = 5;  // the formats before the lossy ones
 
 constexpr bool IsValidFormat(uint32_t code) {
   return code < kFormatCount;
 }
 
+constexpr bool IsLossy(Format format) {
+  return static_cast<int>(format) >= kExactFormatCount;
+}
+
 constexpr std::string_view NameOf(Format format) {
-  constexpr std::string_view kNames[kFormatCount] = {"dense", "pici", "pici-column", "coo", "gap"};
+  constexpr std::string_view kNames[kFormatCount] = {
+      "dense", "pici", "pici-column", "coo", "gap", "errorbound", "qsgd2", "qsgd4", "qsgd8"};
   return kNames[static_cast<int>(format)];
 }
 

@@ -47,7 +47,8 @@ constexpr GapShape GapShapeOf(uint64_t elements, uint64_t nnz) {
 // Readers may load a word from any byte of the low bits, and writers store one.
 inline constexpr uint64_t kGapLowSlack = 8;
 
-// The only layout that a frame of these facts may have. Cannot wrap for elements and nnz up to
+// The only layout that a frame of an exact format with these facts may have (those of the lossy
+// ones are in kernels/lossy_layout.h; for them all is 0). Cannot wrap for elements and nnz up to
 // kMaxFrameElements.
 constexpr FrameLayout LayoutOf(Format format, uint64_t element_bytes, uint64_t elements,
                                uint64_t nnz) {
@@ -75,6 +76,11 @@ constexpr FrameLayout LayoutOf(Format format, uint64_t element_bytes, uint64_t e
       layout.values = AlignUpFrame(layout.low + (nnz * shape.shift + 7) / 8 + kGapLowSlack);
       break;
     }
+    case Format::kErrorBound:
+    case Format::kQsgd2:
+    case Format::kQsgd4:
+    case Format::kQsgd8:
+      return layout;
   }
   layout.total = layout.values + nnz * element_bytes;
   return layout;

@@ -5,16 +5,23 @@
 
 #include "collective/policy/settings.h"
 #include "kernels/format.h"
+#include "kernels/lossy_layout.h"
 
 namespace spccl::policy {
 
 // Bytes of a frame per element of `width` bytes at `density`, its header and padding left out: what
-// kernels/layout.h says of a frame of many elements.
+// kernels/layout.h says of a frame of many elements. Of the lossy formats, errorbound's depends on
+// the data and is taken for dense.
 constexpr double BytesPerElement(Format format, double width, double density) {
   constexpr double kBitmap = 1.0 / 8 + 4.0 / kTileElements;  // and a prefix a tile
   switch (format) {
     case Format::kDense:
+    case Format::kErrorBound:
       break;
+    case Format::kQsgd2:
+    case Format::kQsgd4:
+    case Format::kQsgd8:
+      return QsgdBits(format) / 8.0 + width / kBucketElements;
     case Format::kPici:
     case Format::kPiciColumn:
       return kBitmap + density * width;

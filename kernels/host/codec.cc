@@ -2,8 +2,10 @@
 
 #include <cstring>
 
-#include "base/crc32c.h"
+#include "base/status.h"
+#include "kernels/host/codec_lossy.h"
 #include "kernels/host/dispatch.h"
+#include "kernels/host/frame_header.h"
 #include "kernels/host/kernel_table.h"
 #include "kernels/layout.h"
 
@@ -14,41 +16,18 @@ using host::ConstGapSections;
 using host::ConstPiciSections;
 using host::KernelTable;
 using host::PiciSections;
+using host::ReadHeader;
+using host::ZeroPadding;
 
 // How far behind the last possible index coo's values are first written, so that an index store
 // that runs over does not reach them.
 constexpr uint64_t kCooGap = 64;
 
-FrameHeader ReadHeader(const void* frame) {
-  FrameHeader header;
-  std::memcpy(&header, frame, sizeof(header));
-  return header;
-}
-
-void ZeroPadding(uint8_t* frame, uint64_t from, uint64_t to) {
-  std::memset(frame + from, 0, to - from);
-}
-
 // Writes the header of a frame of these facts; returns its layout.
 FrameLayout WriteHeader(Format format, DType dtype, uint64_t elements, uint64_t nnz,
                         uint8_t* frame) {
   const FrameLayout layout = LayoutOf(format, dtype, elements, nnz);
-  FrameHeader header = {
-      .magic = kFrameMagic,
-      .version = kFrameVersion,
-      .format = static_cast<uint8_t>(format),
-      .dtype = static_cast<uint8_t>(dtype),
-      .reserved = 0,
-      .element_count = elements,
-      .nnz = nnz,
-      .payload_bytes = layout.total - sizeof(FrameHeader),
-      .bitmap_offset = static_cast<uint32_t>(layout.bitmap),
-      .index_offset = static_cast<uint32_t>(layout.index),
-      .values_offset = static_cast<uint32_t>(layout.values),
-      .header_crc = 0,
-  };
-  header.header_crc = Crc32c(&header, offsetof(FrameHeader, header_crc));
-  std::memcpy(frame, &header, sizeof(header));
+  host::WriteHeader(format, dtype, elements, nnz, layout, frame);
   return layout;
 }
 
@@ -129,6 +108,7 @@ uint64_t MaxFrameBytes(Format format, DType dtype, uint64_t elements) {
   if (format == Format::kGap) {
     return GapRoomOf(dtype, elements).values + elements * SizeOf(dtype);
   }
+  if (IsLossy(format)) return host::MaxLossyBytes(format, dtype, elements);
   return FrameBytes(format, dtype, elements, elements);
 }
 
@@ -152,6 +132,8 @@ Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
     case Format::kGap:
       nnz = EncodeGapBody(table, dtype, from, elements, to);
       break;
+    default:
+      SPCCL_CHECK(!"Encode() of a lossy format");
   }
   const FrameLayout layout = WriteHeader(format, dtype, elements, nnz, to);
   return {.frame_bytes = layout.total, .nnz = nnz};
@@ -190,6 +172,8 @@ void Decode(const void* frame, void* dense, Stores stores) {
     case Format::kGap:
       table.decode_gap[width](GapSectionsOf(header, from), header.element_count, to, streaming);
       break;
+    default:
+      host::DecodeLossy(table, header, from, to, streaming);
   }
 }
 
@@ -217,6 +201,8 @@ void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype) {
     case Format::kGap:
       table.reduce_gap(GapSectionsOf(header, from), dtype, wide, header.element_count, to);
       break;
+    default:
+      host::ReduceLossy(table, header, from, to);
   }
 }
 

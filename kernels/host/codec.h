@@ -9,11 +9,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "kernels/dtype.h"
 #include "kernels/format.h"
+#include "kernels/lossy.h"
 
 namespace spccl {
 
@@ -37,8 +39,9 @@ enum class FrameError : uint8_t {
   kBadIndexOffset,
   kBadValuesOffset,
   kBadPadding,
-  kBadBitmap,  // a bit set past element_count; gap: not as many ones as the index says
-  kBadIndex,   // prefix sums disagree with the popcounts; coo, gap: not rising, or past N
+  kBadBitmap,   // a bit set past element_count; gap: not as many ones as the index says
+  kBadIndex,    // prefix sums disagree with the popcounts; coo, gap: not rising, or past N
+  kBadQuantum,  // errorbound: not a positive normal number of the type; qsgd: a scale that is none
 };
 std::string_view NameOf(FrameError error);
 
@@ -50,8 +53,9 @@ struct FrameFault {
   bool ok() const { return error == FrameError::kNone; }
 };
 
-// The most bytes that a frame of `elements` elements can take (every element nonzero; gap: and what
-// its encoder needs beyond), and the exact size for a known nnz. Both include the header.
+// The most bytes that a frame of `elements` elements can take (every element nonzero; gap,
+// errorbound: and what the encoder needs beyond), and the exact size for a known nnz, of an exact
+// format. Both include the header.
 uint64_t MaxFrameBytes(Format format, DType dtype, uint64_t elements);
 uint64_t FrameBytes(Format format, DType dtype, uint64_t elements, uint64_t nnz);
 
@@ -62,9 +66,21 @@ struct Encoded {
 
 // Encodes `elements` elements of `dtype` at `dense` into a frame at `frame`, which must have room
 // for MaxFrameBytes() + kEncodeSlack bytes. The bytes past the frame's end, within that room, may
-// be overwritten. Requires elements <= kMaxFrameElements.
+// be overwritten. Requires elements <= kMaxFrameElements and an exact format.
 inline constexpr size_t kEncodeSlack = 128;
 Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements, void* frame);
+
+// The same for the lossy formats, whose dtypes are those that LossyCarries(); `nnz` is what the
+// header says. Requires a valid bound: every finite element x decodes to a y with |x - y| <= bound,
+// every other one to itself, bit for bit; a negative zero to a zero. The frame may be larger than a
+// dense one, if the bound leaves little to gain.
+Encoded EncodeErrorBound(DType dtype, const void* dense, uint64_t elements, ErrorBound bound,
+                         void* frame);
+// `format`: of QSGD. The same seed and elements make the same frame; over seeds, the expectation of
+// each decoded element is the element. Empty if an element is not finite, or a bucket's largest
+// magnitude is not zero and outside [2^-100, 2^126] (float64: [2^-900, 2^1022]).
+std::optional<Encoded> EncodeQsgd(Format format, DType dtype, const void* dense, uint64_t elements,
+                                  uint64_t seed, void* frame);
 
 // Makes a dense frame where its values already lie at frame + sizeof(FrameHeader), or will: writes
 // the header. Returns the frame's size.

@@ -41,6 +41,35 @@ struct ConstGapSections {
   uint32_t shift;
 };
 
+// The sections of an errorbound frame, of which the encoder moves the pointers on.
+struct ErrorBoundSections {
+  uint8_t* index;
+  uint8_t* bases;
+  uint8_t* widths;
+  uint8_t* planes;
+  uint8_t* positions;
+  uint8_t* values;
+};
+struct ConstErrorBoundSections {
+  const uint8_t* bases;
+  const uint8_t* widths;
+  const uint8_t* planes;
+  const uint8_t* positions;
+  const uint8_t* values;
+  uint64_t exact;
+  double quantum;
+};
+struct ConstQsgdSections {
+  const uint8_t* planes;
+  const uint8_t* scales;
+  uint32_t bits;
+};
+// Lossy formats are of float32 and float64.
+inline constexpr int kLossyTypes = 2;
+constexpr int LossyType(DType dtype) {
+  return dtype == DType::kFloat64 ? 1 : 0;
+}
+
 // Widths are counted as log2 of the bytes of an element, 0 to 3.
 inline constexpr int kWidthCount = 4;
 constexpr int WidthLog2(DType dtype) {
@@ -91,6 +120,23 @@ struct KernelTable {
                      uint8_t* accumulator);
   void (*reduce_dense)(const uint8_t* values, DType dtype, bool wide, uint64_t elements,
                        uint8_t* accumulator);
+
+  // Lossy formats, by LossyType().
+  double (*largest_finite[kLossyTypes])(const uint8_t* dense, uint64_t elements);
+  // Returns the plane words. The bound and the quantum are of the type.
+  uint64_t (*encode_errorbound[kLossyTypes])(const uint8_t* dense, uint64_t elements,
+                                             double quantum, double bound, ErrorBoundSections* out);
+  void (*decode_errorbound[kLossyTypes])(const ConstErrorBoundSections& in, uint64_t elements,
+                                         uint8_t* dense, bool streaming);
+  void (*reduce_errorbound[kLossyTypes])(const ConstErrorBoundSections& in, uint64_t elements,
+                                         uint8_t* accumulator);
+  // False: a bucket cannot be scaled.
+  bool (*encode_qsgd[kLossyTypes])(const uint8_t* dense, uint64_t elements, uint32_t bits,
+                                   uint64_t seed, uint8_t* planes, uint8_t* scales);
+  void (*decode_qsgd[kLossyTypes])(const ConstQsgdSections& in, uint64_t elements, uint8_t* dense,
+                                   bool streaming);
+  void (*reduce_qsgd[kLossyTypes])(const ConstQsgdSections& in, uint64_t elements,
+                                   uint8_t* accumulator);
 
   // dense.h.
   void (*reduce)(DType dtype, RedOp op, const ReduceCall& call);

@@ -1,7 +1,9 @@
 // Fills a target's table from the bodies.
 #pragma once
 
+#include "kernels/host/codec_errorbound-inl.h"
 #include "kernels/host/codec_gap-inl.h"
+#include "kernels/host/codec_qsgd-inl.h"
 #include "kernels/host/codec_reduce-inl.h"
 #include "kernels/host/dense_dispatch-inl.h"
 
@@ -10,6 +12,9 @@ namespace {
 
 #define SPCCL_BY_WIDTH(BODY) \
   { BODY<S, uint8_t>, BODY<S, uint16_t>, BODY<S, uint32_t>, BODY<S, uint64_t> }
+
+#define SPCCL_LOSSY(BODY) \
+  { BODY<S, float>, BODY<S, double> }
 
 template <class S>
 constexpr KernelTable MakeTable(std::string_view name) {
@@ -29,6 +34,13 @@ constexpr KernelTable MakeTable(std::string_view name) {
       .reduce_coo = ReduceCoo<S>,
       .reduce_gap = ReduceGap<S>,
       .reduce_dense = ReduceDense<S>,
+      .largest_finite = SPCCL_LOSSY(LargestFinite),
+      .encode_errorbound = SPCCL_LOSSY(EncodeErrorBound),
+      .decode_errorbound = SPCCL_LOSSY(DecodeErrorBound),
+      .reduce_errorbound = SPCCL_LOSSY(ReduceErrorBound),
+      .encode_qsgd = SPCCL_LOSSY(EncodeQsgd),
+      .decode_qsgd = SPCCL_LOSSY(DecodeQsgd),
+      .reduce_qsgd = SPCCL_LOSSY(ReduceQsgd),
       .reduce = ReduceAny<S>,
       .copy = Copy<S>,
       .widen = WidenAny<S>,
@@ -37,6 +49,7 @@ constexpr KernelTable MakeTable(std::string_view name) {
   };
 }
 #undef SPCCL_BY_WIDTH
+#undef SPCCL_LOSSY
 
 }  // namespace
 }  // namespace spccl::host

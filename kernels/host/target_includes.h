@@ -16,6 +16,7 @@
 #include "kernels/format.h"
 #include "kernels/host/kernel_table.h"
 #include "kernels/host/shuffle_tables.h"
+#include "kernels/lossy_layout.h"
 #include "kernels/redop.h"
 
 #if defined(__x86_64__)

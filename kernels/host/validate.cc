@@ -3,21 +3,16 @@
 
 #include "base/crc32c.h"
 #include "kernels/host/codec.h"
+#include "kernels/host/validate_lossy.h"
 #include "kernels/layout.h"
 
 namespace spccl {
 namespace {
 
-template <class T>
-T LoadAt(const uint8_t* frame, uint64_t offset) {
-  T value;
-  std::memcpy(&value, frame + offset, sizeof(T));
-  return value;
-}
-
-FrameFault Fault(FrameError error, uint64_t at, uint64_t found, uint64_t expected) {
-  return {.error = error, .at = at, .found = found, .expected = expected};
-}
+using host::CheckPadding;
+using host::CheckPlace;
+using host::Fault;
+using host::LoadAt;
 
 // The header's fixed fields: those that say what kind of frame this is.
 FrameFault CheckIdentity(const FrameHeader& header) {
@@ -45,7 +40,8 @@ FrameFault CheckIdentity(const FrameHeader& header) {
   return {};
 }
 
-// The counts, the sizes and the sections' places. Afterwards every section lies inside the frame.
+// The counts, the sizes and the sections' places. Afterwards every section of an exact format lies
+// inside the frame.
 FrameFault CheckLayout(const FrameHeader& header, size_t frame_bytes, FrameLayout& layout) {
   const Format format = static_cast<Format>(header.format);
   if (header.element_count > kMaxFrameElements) {
@@ -56,37 +52,9 @@ FrameFault CheckLayout(const FrameHeader& header, size_t frame_bytes, FrameLayou
       (format == Format::kDense && header.nnz != header.element_count)) {
     return Fault(FrameError::kBadNnz, offsetof(FrameHeader, nnz), header.nnz, header.element_count);
   }
+  if (IsLossy(format)) return {};
   layout = LayoutOf(format, static_cast<DType>(header.dtype), header.element_count, header.nnz);
-  if (header.payload_bytes != layout.total - sizeof(FrameHeader)) {
-    return Fault(FrameError::kBadPayloadSize, offsetof(FrameHeader, payload_bytes),
-                 header.payload_bytes, layout.total - sizeof(FrameHeader));
-  }
-  if (header.bitmap_offset != layout.bitmap) {
-    return Fault(FrameError::kBadBitmapOffset, offsetof(FrameHeader, bitmap_offset),
-                 header.bitmap_offset, layout.bitmap);
-  }
-  if (header.index_offset != layout.index) {
-    return Fault(FrameError::kBadIndexOffset, offsetof(FrameHeader, index_offset),
-                 header.index_offset, layout.index);
-  }
-  if (header.values_offset != layout.values) {
-    return Fault(FrameError::kBadValuesOffset, offsetof(FrameHeader, values_offset),
-                 header.values_offset, layout.values);
-  }
-  if (frame_bytes < layout.total) {
-    return Fault(FrameError::kTooShort, frame_bytes, frame_bytes, layout.total);
-  }
-  if (frame_bytes > layout.total) {
-    return Fault(FrameError::kBadPayloadSize, layout.total, frame_bytes, layout.total);
-  }
-  return {};
-}
-
-FrameFault CheckPadding(const uint8_t* frame, uint64_t from, uint64_t to) {
-  for (uint64_t at = from; at < to; ++at) {
-    if (frame[at] != 0) return Fault(FrameError::kBadPadding, at, frame[at], 0);
-  }
-  return {};
+  return CheckPlace(header, frame_bytes, layout);
 }
 
 // The bits that word `w` of a last tile of `count` elements may have.
@@ -253,6 +221,11 @@ FrameFault CheckFrame(const uint8_t* frame, size_t frame_bytes, const FrameHeade
       return CheckCoo(frame, header, layout);
     case Format::kGap:
       return CheckGap(frame, header, layout);
+    case Format::kErrorBound:
+    case Format::kQsgd2:
+    case Format::kQsgd4:
+    case Format::kQsgd8:
+      return host::CheckLossy(frame, frame_bytes, header);
   }
   return {};
 }
@@ -326,6 +299,8 @@ std::string_view NameOf(FrameError error) {
       return "bitmap does not match";
     case FrameError::kBadIndex:
       return "index does not match";
+    case FrameError::kBadQuantum:
+      return "not a quantum or a scale";
   }
   return "unknown error";
 }

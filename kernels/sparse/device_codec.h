@@ -11,7 +11,8 @@
 //                                          take any
 // All pointers are the device's. Frames and scratch lie on multiples of 16 (frames have room for
 // MaxFrameBytes() of kernels/host/codec.h), dense elements on multiples of their size: on 16,
-// faster. A frame that is read must be valid, which includes that `info` is what its header says.
+// faster. A frame that is read must be valid, which includes that `info` is what its header says,
+// and of an exact format: the lossy ones have no kernels.
 #pragma once
 
 #include <cstdint>
@@ -155,6 +156,8 @@ void Encode(B& launcher, Format format, DType dtype, const void* dense, uint64_t
         launcher.template Launch<PackGap>(launcher.Resident(), params);
         break;
       }
+      default:
+        break;
     }
   });
 }
@@ -183,6 +186,8 @@ void ValidateBody(B& launcher, const FrameInfo& info, const void* frame, uint32_
     case Format::kGap:
       launcher.template Launch<ValidateGap>(launcher.Resident(),
                                             {ConstGapFrameOf(info, frame), info.elements, faults});
+      break;
+    default:
       break;
   }
 }
@@ -214,6 +219,8 @@ void Decode(B& launcher, const FrameInfo& info, const void* frame, void* dense) 
       case Format::kGap:
         launcher.template Launch<DecodeGap<U>>(
             tiles, {ConstGapFrameOf(info, frame), info.elements, dense});
+        break;
+      default:
         break;
     }
   });
@@ -257,6 +264,8 @@ void ReduceInto(B& launcher, const FrameInfo& info, const void* frame, void* acc
       case Format::kGap:
         launcher.template Launch<ReduceGap<T, R>>(launcher.Resident(),
                                                   {ConstGapFrameOf(info, frame), accumulator});
+        break;
+      default:
         break;
     }
   });

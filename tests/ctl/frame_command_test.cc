@@ -49,7 +49,7 @@ class FrameCommandTest : public ::testing::Test {
 };
 
 TEST_F(FrameCommandTest, EveryFormatAndTypeComesBack) {
-  for (int format = 0; format < kFormatCount; ++format) {
+  for (int format = 0; format < kExactFormatCount; ++format) {
     for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
       const std::string_view format_name = NameOf(static_cast<Format>(format));
       const std::string_view dtype_name = NameOf(static_cast<DType>(dtype));

@@ -15,7 +15,7 @@ double Bytes(Format format, DType dtype, double density) {
 
 TEST(WireFormatTest, IsWhatFramesTake) {
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-    for (int format = 0; format < kFormatCount; ++format) {
+    for (int format = 0; format < kExactFormatCount; ++format) {
       for (const double density : {0.0, 0.01, 0.3, 1.0}) {
         const auto type = static_cast<DType>(dtype);
         const double width = static_cast<double>(SizeOf(type));

@@ -39,12 +39,31 @@ constexpr uint64_t kElements = 3 * 4096 + 77;
 struct Memory {
   std::vector<uint8_t> dense = std::vector<uint8_t>(kElements * 8, 0);
   std::vector<uint8_t> other = std::vector<uint8_t>(kElements * 8, 0);
-  std::vector<uint8_t> frame = std::vector<uint8_t>(kElements * 16 + 4096, 0);
+  std::vector<uint8_t> frame = std::vector<uint8_t>(kElements * 24 + 4096, 0);
+  const std::vector<uint8_t> zeros = std::vector<uint8_t>(kElements * 8, 0);
 
   Memory() {
     for (size_t i = 0; i < dense.size(); i += 24) dense[i] = 1;
   }
 };
+
+// The lossy formats' functions.
+bool CallLossy(DType dtype, Memory& memory) {
+  const auto finish = [&](const Encoded& encoded) {
+    Decode(memory.frame.data(), memory.other.data(), Stores::kStreaming);
+    ReduceInto(memory.frame.data(), memory.other.data(), dtype);
+    return Validate(memory.frame.data(), encoded.frame_bytes, dtype, kElements).ok();
+  };
+  const std::vector<uint8_t>& dense = memory.dense;
+  bool valid =
+      finish(EncodeErrorBound(dtype, dense.data(), kElements, {1e-3, true}, memory.frame.data()));
+  for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
+    const auto encoded =
+        EncodeQsgd(format, dtype, memory.zeros.data(), kElements, 1, memory.frame.data());
+    valid = valid && encoded.has_value() && finish(*encoded);
+  }
+  return valid;
+}
 
 // Every function for every format and dtype; false if a frame was found invalid.
 bool CallEverything(Memory& memory) {
@@ -53,7 +72,7 @@ bool CallEverything(Memory& memory) {
   void* const outputs[] = {memory.frame.data(), memory.other.data()};
   for (int code = 0; code < kDTypeCount; ++code) {
     const DType dtype = static_cast<DType>(code);
-    for (int format = 0; format < kFormatCount; ++format) {
+    for (int format = 0; format < kExactFormatCount; ++format) {
       const Encoded encoded = Encode(static_cast<Format>(format), dtype, memory.dense.data(),
                                      kElements, memory.frame.data());
       valid = valid && Validate(memory.frame.data(), encoded.frame_bytes, dtype, kElements).ok();
@@ -61,6 +80,7 @@ bool CallEverything(Memory& memory) {
       ReduceInto(memory.frame.data(), memory.other.data(), dtype);
       CountNonzeros(dtype, memory.dense.data(), kElements);
     }
+    if (LossyCarries(dtype)) valid = valid && CallLossy(dtype, memory);
     for (int op = 0; op < kRedOpCount; ++op) {
       Reduce(dtype, static_cast<RedOp>(op), inputs, outputs, kElements, true);
       Widen(dtype, static_cast<RedOp>(op), memory.dense.data(), memory.frame.data(), kElements);

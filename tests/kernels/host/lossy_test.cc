@@ -1,0 +1,458 @@
+// The lossy formats' promises on every target: bounds that hold for every finite element, all else
+// bit for bit; expectations; and lies that are found.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "kernels/host/codec.h"
+#include "kernels/lossy_layout.h"
+#include "tests/kernels/host/elements.h"
+
+namespace spccl {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+template <class T>
+constexpr DType kTypeOf = sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64;
+
+template <class T>
+T AnyBits(std::mt19937_64& rng) {
+  using U = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  return std::bit_cast<T>(static_cast<U>(rng()));
+}
+
+// Vectors that are smooth, wild, rough, sparse, subnormal, at halves of a quantum, and mixed.
+template <class T>
+std::vector<T> Vector(int kind, uint64_t elements, std::mt19937_64& rng) {
+  std::vector<T> x(elements);
+  std::normal_distribution<double> noise;
+  const double scale = std::exp2(static_cast<int>(rng() % 120) - 60);
+  for (uint64_t i = 0; i < elements; ++i) {
+    const double smooth = std::sin(static_cast<double>(i) / 30) + 0.01 * noise(rng);
+    switch (kind) {
+      case 0:
+        x[i] = static_cast<T>(smooth * scale);
+        break;
+      case 1:
+        x[i] = AnyBits<T>(rng);
+        break;
+      case 2:
+        x[i] = static_cast<T>(noise(rng));
+        break;
+      case 3:
+        x[i] = rng() % 20 == 0 ? static_cast<T>(noise(rng)) : T{0};
+        break;
+      case 4:
+        x[i] = std::numeric_limits<T>::denorm_min() * static_cast<T>(rng() % 1000);
+        break;
+      case 5:
+        x[i] = static_cast<T>(0.5 * static_cast<double>(static_cast<int64_t>(rng() % 2001) - 1000));
+        break;
+      default:
+        x[i] = rng() % 50 == 0 ? AnyBits<T>(rng) : static_cast<T>(smooth);
+    }
+  }
+  return x;
+}
+constexpr int kVectorKinds = 7;
+
+// The distance without rounding, for what two floats can be apart.
+template <class T>
+bool Within(T x, T y, double bound) {
+  const long double distance = std::fabs(static_cast<long double>(x) - static_cast<long double>(y));
+  return distance <= static_cast<long double>(bound);
+}
+
+template <class T>
+Bytes Frame(const std::vector<T>& x, ErrorBound bound) {
+  Bytes frame(MaxFrameBytes(Format::kErrorBound, kTypeOf<T>, x.size()) + kEncodeSlack, 0xEE);
+  const Encoded encoded = EncodeErrorBound(kTypeOf<T>, x.data(), x.size(), bound, frame.data());
+  frame.resize(encoded.frame_bytes);
+  return frame;
+}
+
+template <class T>
+std::vector<T> Decoded(const Bytes& frame, uint64_t elements) {
+  const FrameFault fault = Validate(frame.data(), frame.size(), kTypeOf<T>, elements);
+  EXPECT_TRUE(fault.ok()) << NameOf(fault.error) << " at " << fault.at;
+  std::vector<T> y(elements);
+  if (fault.ok()) Decode(frame.data(), y.data());
+  return y;
+}
+
+template <class T>
+double LargestFiniteOf(const std::vector<T>& x) {
+  double largest = 0;
+  for (const T value : x) {
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+  }
+  return largest;
+}
+
+class LossyTest : public testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(ForceTarget(GetParam()));
+    rng_.seed(TestSeed());
+  }
+  void TearDown() override { ForceTarget(""); }
+
+  template <class T>
+  void HoldsBounds();
+  template <class T>
+  void ReducesWhatItDecodes();
+  template <class T>
+  void IsUnbiased(Format format);
+  template <class T>
+  void RoundsToNeighbours(Format format);
+
+  std::mt19937_64 rng_;
+};
+
+template <class T>
+void LossyTest::HoldsBounds() {
+  for (const uint64_t elements : {0, 1, 63, 64, 65, 255, 256, 257, 511, 513, 3000}) {
+    for (int kind = 0; kind < kVectorKinds; ++kind) {
+      for (const bool relative : {false, true}) {
+        // From hopeless to larger than all.
+        const double value = std::exp2(relative ? -1.0 - static_cast<double>(rng_() % 40)
+                                                : static_cast<double>(rng_() % 200) - 160);
+        SCOPED_TRACE(testing::Message()
+                     << elements << " elements, kind " << kind << ", bound " << value
+                     << (relative ? " relative" : "") << ", seed " << TestSeed());
+        const std::vector<T> x = Vector<T>(kind, elements, rng_);
+        const std::vector<T> y = Decoded<T>(Frame(x, {value, relative}), elements);
+        const double bound = relative ? value * LargestFiniteOf(x) : value;
+        for (uint64_t i = 0; i < elements; ++i) {
+          if (std::isfinite(x[i])) {
+            ASSERT_TRUE(Within(x[i], y[i], bound)) << x[i] << " came back as " << y[i];
+          } else {
+            ASSERT_EQ(std::memcmp(&x[i], &y[i], sizeof(T)), 0) << x[i];
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LossyTest, HoldsBoundsOfFloat32) {
+  HoldsBounds<float>();
+}
+TEST_P(LossyTest, HoldsBoundsOfFloat64) {
+  HoldsBounds<double>();
+}
+
+// The ends of the types: nothing overflows, and what cannot be quantised comes back as it was.
+TEST_P(LossyTest, HoldsExtremeBounds) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kLeast = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> x = {kMost, -kMost, kLeast, -kLeast, 0.0F, -0.0F, 1.0F, 0x1p-126F};
+  for (const double bound :
+       {5e-324, 1e-300, 1e-45, 1.4e-45, 1e-38, 1.0, 1e38, 3.4e38, 1e39, 1e308}) {
+    const std::vector<float> y = Decoded<float>(Frame(x, {bound, false}), x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_TRUE(std::isfinite(y[i]) && Within(x[i], y[i], bound)) << x[i] << " bound " << bound;
+    }
+  }
+}
+
+TEST_P(LossyTest, SmoothFieldsTakeFewBytes) {
+  std::vector<float> x(1 << 16);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i) / 1000);
+  EXPECT_LT(Frame(x, {1e-3, false}).size(), x.size() * 4 / 10);
+}
+
+// A block needs its index entry, its base and widths, and nothing of the blocks before it.
+TEST_P(LossyTest, ABlockCanBeDecodedByItself) {
+  const std::vector<float> x = Vector<float>(6, 5000, rng_);
+  const Bytes frame = Frame(x, {1e-3, false});
+  const std::vector<float> y = Decoded<float>(frame, x.size());
+  FrameHeader header;
+  ErrorBoundHead head;
+  std::memcpy(&header, frame.data(), sizeof(header));
+  std::memcpy(&head, frame.data() + sizeof(header), sizeof(head));
+  const ErrorBoundLayout layout = ErrorBoundLayoutOf(4, x.size(), header.nnz, head.plane_words);
+  const auto at = [&]<class V>(V, uint64_t offset) {
+    V value;
+    std::memcpy(&value, frame.data() + offset, sizeof(V));
+    return value;
+  };
+  const auto is_exact = [&](uint64_t element) {
+    for (uint64_t i = 0; i < header.nnz; ++i) {
+      if (at(uint32_t{}, layout.positions + 4 * i) == element) return true;
+    }
+    return false;
+  };
+  for (uint64_t block = ErrorBlocksOf(x.size()); block-- > 0;) {
+    uint64_t word = at(uint32_t{}, layout.index + 4 * block);
+    auto integer = at(int32_t{}, layout.bases + 4 * block);
+    for (uint64_t i = 0; i < kErrorBlockElements; ++i) {
+      const uint64_t group = block * kErrorBlockGroups + i / 64;
+      const uint32_t width = frame[layout.widths + group];
+      uint32_t folded = 0;
+      for (uint32_t plane = 0; plane < width; ++plane) {
+        folded |= (at(uint64_t{}, layout.planes + 8 * (word + plane)) >> (i % 64) & 1) << plane;
+      }
+      integer += static_cast<int32_t>(folded >> 1) ^ -static_cast<int32_t>(folded & 1);
+      if (i % 64 == 63) word += width;
+      const uint64_t element = block * kErrorBlockElements + i;
+      if (element >= x.size() || is_exact(element)) continue;
+      ASSERT_EQ(y[element], static_cast<float>(integer) * static_cast<float>(head.quantum));
+    }
+  }
+}
+
+template <class T>
+void LossyTest::ReducesWhatItDecodes() {
+  for (const uint64_t elements : {0, 1, 255, 257, 1025, 2500}) {
+    const std::vector<T> x = Vector<T>(2, elements, rng_);
+    std::vector<Bytes> frames = {Frame(x, {1e-3, false})};
+    for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
+      Bytes frame(MaxFrameBytes(format, kTypeOf<T>, elements) + kEncodeSlack);
+      const auto encoded = EncodeQsgd(format, kTypeOf<T>, x.data(), elements, rng_(), frame.data());
+      ASSERT_TRUE(encoded.has_value());
+      frame.resize(encoded->frame_bytes);
+      frames.push_back(frame);
+    }
+    for (const Bytes& frame : frames) {
+      const std::vector<T> y = Decoded<T>(frame, elements);
+      Buffer sum(elements * sizeof(T), 5 * sizeof(T), 256);
+      const std::vector<T> before = Vector<T>(0, elements, rng_);
+      if (elements != 0) std::memcpy(sum.data(), before.data(), elements * sizeof(T));
+      ReduceInto(frame.data(), sum.data(), kTypeOf<T>);
+      EXPECT_TRUE(sum.Intact());
+      for (uint64_t i = 0; i < elements; ++i) {
+        T value;
+        std::memcpy(&value, sum.data() + i * sizeof(T), sizeof(T));
+        ASSERT_EQ(value, before[i] + y[i]) << i << " seed " << TestSeed();
+      }
+    }
+  }
+}
+
+TEST_P(LossyTest, ReducesWhatItDecodes) {
+  ReducesWhatItDecodes<float>();
+  ReducesWhatItDecodes<double>();
+}
+
+// Over many fixed seeds the mean of an element is within six of its standard deviations: for
+// 2 * 3 * 128 elements a false alarm comes once in a million sets of seeds, and the set is fixed.
+template <class T>
+void LossyTest::IsUnbiased(Format format) {
+  constexpr uint64_t kElements = 128;
+  constexpr int kSeeds = 4000;
+  std::mt19937_64 rng(20261128);
+  const std::vector<T> x = Vector<T>(2, kElements, rng);
+  const double scale = LargestFiniteOf(x) / ((1 << (QsgdBits(format) - 1)) - 1);
+  std::vector<double> sums(kElements);
+  Bytes frame(MaxFrameBytes(format, kTypeOf<T>, kElements) + kEncodeSlack);
+  std::vector<T> y(kElements);
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    ASSERT_TRUE(EncodeQsgd(format, kTypeOf<T>, x.data(), kElements, rng(), frame.data()));
+    Decode(frame.data(), y.data());
+    for (uint64_t i = 0; i < kElements; ++i) sums[i] += y[i];
+  }
+  for (uint64_t i = 0; i < kElements; ++i) {
+    const double size = std::fabs(x[i]) / scale;
+    const double up = size - std::floor(size);
+    const double deviation = scale * std::sqrt(up * (1 - up) / kSeeds);
+    EXPECT_NEAR(sums[i] / kSeeds, x[i], 6 * deviation + 1e-6 * scale) << i;
+  }
+}
+
+TEST_P(LossyTest, QsgdIsUnbiased) {
+  for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
+    SCOPED_TRACE(NameOf(format));
+    IsUnbiased<float>(format);
+    IsUnbiased<double>(format);
+  }
+}
+
+template <class T>
+void LossyTest::RoundsToNeighbours(Format format) {
+  for (const uint64_t elements : {1, 64, 1000, 1024, 1025, 4000}) {
+    const std::vector<T> x = Vector<T>(static_cast<int>(rng_() % 2) * 2, elements, rng_);
+    const uint64_t seed = rng_();
+    Bytes frame(MaxFrameBytes(format, kTypeOf<T>, elements) + kEncodeSlack), again = frame;
+    const auto encoded = EncodeQsgd(format, kTypeOf<T>, x.data(), elements, seed, frame.data());
+    ASSERT_TRUE(encoded.has_value());
+    EncodeQsgd(format, kTypeOf<T>, x.data(), elements, seed, again.data());
+    EXPECT_TRUE(frame == again) << "the same seed makes the same frame";
+    EncodeQsgd(format, kTypeOf<T>, x.data(), elements, seed + 1, again.data());
+    EXPECT_TRUE(frame != again || elements == 1) << "another seed another";
+    frame.resize(encoded->frame_bytes);
+    const std::vector<T> y = Decoded<T>(frame, elements);
+    for (uint64_t i = 0; i < elements; ++i) {
+      const auto bucket = x.begin() + static_cast<ptrdiff_t>(i / 1024 * 1024);
+      const auto end = std::min(bucket + 1024, x.end());
+      const double scale =
+          LargestFiniteOf(std::vector<T>(bucket, end)) / ((1 << (QsgdBits(format) - 1)) - 1);
+      ASSERT_LE(std::fabs(double{x[i]} - double{y[i]}), scale * 1.00001) << "seed " << TestSeed();
+    }
+  }
+}
+
+TEST_P(LossyTest, QsgdRoundsToNeighboursAndIsReproducible) {
+  for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
+    RoundsToNeighbours<float>(format);
+    RoundsToNeighbours<double>(format);
+  }
+}
+
+TEST_P(LossyTest, QsgdRefusesWhatItCannotScale) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::nanf(""), 0x1p-120F, 3e38F}) {
+    std::vector<float> x(1500);
+    x[1200] = bad;
+    Bytes frame(MaxFrameBytes(Format::kQsgd4, DType::kFloat32, x.size()) + kEncodeSlack);
+    EXPECT_FALSE(EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data(), x.size(), 1, frame.data()))
+        << bad;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, LossyTest, testing::ValuesIn(TestedTargets()),
+                         [](const auto& info) { return TestName(info.param); });
+
+TEST(ErrorBoundTest, OnlyPositiveFiniteBoundsAreValid) {
+  EXPECT_TRUE(IsValid(ErrorBound{1e-300, false}));
+  EXPECT_TRUE(IsValid(ErrorBound{1e300, false}));
+  EXPECT_TRUE(IsValid(ErrorBound{0.5, true}));
+  EXPECT_FALSE(IsValid(ErrorBound{1, true}));
+  for (const double bad : {0.0, -0.0, -1.0, std::nan(""), -std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::infinity()}) {
+    EXPECT_FALSE(IsValid(ErrorBound{bad, false})) << bad;
+    EXPECT_FALSE(IsValid(ErrorBound{bad, true})) << bad;
+  }
+}
+
+// One lie a row, in an otherwise valid frame.
+struct Lie {
+  const char* what;
+  FrameError error;
+  std::function<void(Bytes*, FrameHeader*, const ErrorBoundLayout&)> tell;
+};
+
+void Add(Bytes* frame, uint64_t at, uint8_t by) {
+  (*frame)[at] = static_cast<uint8_t>((*frame)[at] + by);
+}
+
+void Repair(Bytes* frame, FrameHeader header) {
+  header.header_crc = Crc32c(&header, offsetof(FrameHeader, header_crc));
+  std::memcpy(frame->data(), &header, sizeof(header));
+}
+
+void ExpectFound(const Bytes& good, const ErrorBoundLayout& layout, const std::vector<Lie>& lies) {
+  for (const Lie& lie : lies) {
+    Bytes frame = good;
+    FrameHeader header;
+    std::memcpy(&header, frame.data(), sizeof(header));
+    lie.tell(&frame, &header, layout);
+    Repair(&frame, header);
+    const Buffer exact = [&] {
+      Buffer block(frame.size());
+      std::memcpy(block.data(), frame.data(), frame.size());
+      return block;
+    }();
+    EXPECT_EQ(NameOf(Validate(exact.data(), exact.size()).error), NameOf(lie.error)) << lie.what;
+  }
+}
+
+TEST(LossyValidateTest, FindsLiesOfErrorBound) {
+  std::mt19937_64 rng(1);
+  std::vector<float> x = Vector<float>(0, 700, rng);
+  x[5] = std::nanf("");
+  x[300] = std::numeric_limits<float>::infinity();
+  const Bytes good = Frame(x, {LargestFiniteOf(x) / 1000, false});
+  ErrorBoundHead head;
+  std::memcpy(&head, good.data() + sizeof(FrameHeader), sizeof(head));
+  const ErrorBoundLayout layout = ErrorBoundLayoutOf(4, 700, 2, head.plane_words);
+  ASSERT_TRUE(Validate(good.data(), good.size(), DType::kFloat32, 700).ok());
+  ASSERT_EQ(layout.total, good.size());
+  const auto set = [](auto value, uint64_t at) {
+    return [=](Bytes* frame, FrameHeader*, const ErrorBoundLayout&) {
+      std::memcpy(frame->data() + at, &value, sizeof(value));
+    };
+  };
+  ExpectFound(
+      good, layout,
+      {{"dtype", FrameError::kBadDType,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->dtype = 2; }},
+       {"more exact values", FrameError::kBadPayloadSize,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->nnz += 100; }},
+       {"cut off", FrameError::kTooShort,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout&) { frame->pop_back(); }},
+       {"no head", FrameError::kTooShort,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout&) { frame->resize(50); }},
+       {"bytes behind", FrameError::kBadPayloadSize,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout&) { frame->push_back(0); }},
+       {"bitmap offset", FrameError::kBadBitmapOffset,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->bitmap_offset += 16; }},
+       {"index offset", FrameError::kBadIndexOffset,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->index_offset += 16; }},
+       {"values offset", FrameError::kBadValuesOffset,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->values_offset += 16; }},
+       {"quantum 0", FrameError::kBadQuantum, set(0.0, layout.head)},
+       {"quantum negative", FrameError::kBadQuantum, set(-1.0, layout.head)},
+       {"quantum no number", FrameError::kBadQuantum, set(std::nan(""), layout.head)},
+       {"quantum infinite", FrameError::kBadQuantum, set(HUGE_VAL, layout.head)},
+       {"quantum not of the type", FrameError::kBadQuantum, set(1.0 + 0x1p-40, layout.head)},
+       {"many plane words", FrameError::kBadPayloadSize,
+        set(uint32_t{0xFFFFFFFF}, layout.head + 8)},
+       {"reserved", FrameError::kBadReserved, set(uint32_t{1}, layout.head + 12)},
+       {"index", FrameError::kBadIndex,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout& at) {
+          Add(frame, at.index + 4, 1);
+        }},
+       {"width larger", FrameError::kBadIndex,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout& at) { Add(frame, at.widths, 1); }},
+       {"width too large", FrameError::kBadIndex, set(uint8_t{200}, layout.widths + 10)},
+       {"width of nothing", FrameError::kBadIndex, set(uint8_t{1}, layout.widths + 11)},
+       {"past the end", FrameError::kBadBitmap, set(~uint64_t{0}, layout.positions - 16)},
+       {"positions fall", FrameError::kBadIndex, set(uint32_t{301}, layout.positions)},
+       {"positions past the end", FrameError::kBadIndex, set(uint32_t{700}, layout.positions + 4)},
+       {"padding", FrameError::kBadPadding, set(uint8_t{1}, layout.values - 1)}});
+}
+
+TEST(LossyValidateTest, FindsLiesOfQsgd) {
+  std::mt19937_64 rng(1);
+  const std::vector<float> x = Vector<float>(2, 1100, rng);
+  Bytes good(MaxFrameBytes(Format::kQsgd4, DType::kFloat32, x.size()) + kEncodeSlack);
+  const auto encoded =
+      EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data(), x.size(), 3, good.data());
+  ASSERT_TRUE(encoded.has_value());
+  good.resize(encoded->frame_bytes);
+  const QsgdLayout layout = QsgdLayoutOf(4, 4, x.size());
+  const auto set = [](auto value, uint64_t at) {
+    return [=](Bytes* frame, FrameHeader*, const ErrorBoundLayout&) {
+      std::memcpy(frame->data() + at, &value, sizeof(value));
+    };
+  };
+  ExpectFound(
+      good, {},
+      {{"buckets", FrameError::kBadNnz,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { ++header->nnz; }},
+       {"dtype", FrameError::kBadDType,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->dtype = 9; }},
+       {"format", FrameError::kBadPayloadSize,
+        [](Bytes*, FrameHeader* header, const ErrorBoundLayout&) { header->format = 8; }},
+       {"scale negative", FrameError::kBadQuantum, set(-1.0F, layout.scales)},
+       {"scale no number", FrameError::kBadQuantum, set(std::nanf(""), layout.scales + 4)},
+       {"a level below the lowest", FrameError::kBadBitmap,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout&) {
+          for (int plane = 0; plane < 4; ++plane) (*frame)[48 + 8 * plane] |= 1;
+        }},
+       {"past the end", FrameError::kBadBitmap, set(uint8_t{0x80}, layout.scales - 16 + 7)}});
+}
+
+}  // namespace
+}  // namespace spccl
