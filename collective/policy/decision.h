@@ -24,8 +24,9 @@ enum class Reason : uint8_t {
   kForwarded,          // as it came: an all-gather or a broadcast passes frames on
   kModelSparse,        // compressed: threshold auto, and the cost model has that arrive first
   kModelDense,         // dense: threshold auto, and the cost model has that arrive first
+  kLossy,              // compressed lossily, as was asked for
 };
-inline constexpr int kReasonCount = 12;
+inline constexpr int kReasonCount = 13;
 
 // Whether the send was compressed; empty where it was not this send that decided.
 constexpr std::optional<bool> Compresses(Reason reason) {
@@ -44,6 +45,7 @@ constexpr std::optional<bool> Compresses(Reason reason) {
     case Reason::kOperationDense:
     case Reason::kEmpty:
     case Reason::kForwarded:
+    case Reason::kLossy:
       break;
   }
   return std::nullopt;
@@ -61,7 +63,8 @@ constexpr std::string_view NameOf(Reason reason) {
                                                      "no-gain",
                                                      "forwarded",
                                                      "model-sparse",
-                                                     "model-dense"};
+                                                     "model-dense",
+                                                     "lossy"};
   return kNames[static_cast<int>(reason)];
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "collective/op.h"
+#include "collective/policy/lossy.h"
 #include "kernels/format.h"
 
 namespace spccl::policy {
@@ -114,6 +115,7 @@ struct Settings {
   Codec codec = Codec::kAuto;
   Thresholds pici = kPiciThresholds;  // also for pici-column
   Thresholds coo = kCooThresholds;
+  Lossy lossy = {};  // in the codec's place where it applies
   bool operator==(const Settings&) const = default;
 };
 
@@ -127,6 +129,7 @@ struct Overrides {
   std::optional<Algorithm> algorithm;
   std::optional<Codec> codec;
   Partial pici, coo;
+  std::optional<Lossy> lossy = {};
   bool operator==(const Overrides&) const = default;
 };
 
@@ -141,6 +144,7 @@ constexpr Settings Apply(Settings base, const Overrides& overrides) {
   base.codec = overrides.codec.value_or(base.codec);
   base.pici = thresholds(base.pici, overrides.pici);
   base.coo = thresholds(base.coo, overrides.coo);
+  base.lossy = overrides.lossy.value_or(base.lossy);
   return base;
 }
 

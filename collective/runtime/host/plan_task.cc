@@ -116,6 +116,7 @@ PlanTask::PlanTask(Options options, DoneFn done)
                .node_of_rank = std::move(options.node_of_rank),
                .layout = Layout(options.op, options.plan->plan.chunks,
                                 SliceElements(options.op, options.slice_bytes)),
+               .lossy = options.settings.lossy,
                .streaming = Streams(options.op, options.plan->plan, mine_),
                .meters = Meters(*options.plan),
                .pool = options.pool,

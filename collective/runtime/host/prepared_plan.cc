@@ -68,6 +68,17 @@ std::vector<StepUse> UsesOf(const std::vector<Step>& steps, uint32_t chunks) {
   return uses;
 }
 
+bool HasOneMaker(const plan::Plan& plan) {
+  std::vector<uint32_t> makers(plan.chunks);
+  for (const std::vector<Step>& steps : plan.steps) {
+    for (const Step& step : steps) {
+      const bool makes = step.kind == StepKind::kCopy || step.kind == StepKind::kReduceStore;
+      if (makes && ++makers[step.chunk] > 1) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::shared_ptr<const PreparedPlan> Prepare(plan::Plan plan) {
@@ -81,6 +92,7 @@ std::shared_ptr<const PreparedPlan> Prepare(plan::Plan plan) {
     prepared->uses.push_back(UsesOf(steps, plan.chunks));
     prepared->first_rank.push_back(plan.members[p][0]);
   }
+  prepared->one_maker = HasOneMaker(plan);
   prepared->plan = std::move(plan);
   return prepared;
 }

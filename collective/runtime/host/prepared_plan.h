@@ -32,6 +32,9 @@ struct PreparedPlan {
   std::vector<uint32_t> first_rank;           // by participant: its lowest
   std::vector<uint32_t> participant_of_rank;  // by rank
   uint32_t most_send_steps = 0;               // of a participant
+  // Every chunk's final values are made by one participant: what it sends of them is what all
+  // others have. (In recursive doubling all participants make all of them.)
+  bool one_maker = true;
 
   // Steps [step, step + run_steps).
   std::span<const plan::Step> RunAt(uint32_t participant, size_t step) const {

@@ -7,6 +7,7 @@
 
 #include "collective/op.h"
 #include "collective/policy/decision.h"
+#include "collective/policy/lossy.h"
 #include "collective/runtime/host/prepared_plan.h"
 #include "collective/runtime/layout.h"
 #include "collective/runtime/rank_buffers.h"
@@ -23,6 +24,7 @@ struct StepContext {
   std::vector<RankBuffers> ranks;      // by global rank; empty views of those elsewhere
   std::vector<uint32_t> node_of_rank;  // empty: one node
   Layout layout;
+  policy::Lossy lossy;
   bool streaming;  // outputs are written past the caches: they do not stay there anyway
   // Of frames to other nodes, by their send's place in SendStepStats.
   std::vector<std::shared_ptr<transport::BusyMeter>> meters;

@@ -96,7 +96,7 @@ absl::Status StepRun::Dispatch() {
       return SendStored();
     case StepKind::kStore:
     case StepKind::kStoreForward:
-      SPCCL_RETURN_IF_ERROR(Store());
+      SPCCL_RETURN_IF_ERROR(Store(args_.frame));
       return PassOn(run_.subspan(step.kind == StepKind::kStore ? 1 : 0), std::move(args_.frame));
   }
   return absl::InternalError("unknown step");
@@ -202,15 +202,15 @@ absl::Status StepRun::CopyReduced(std::span<const void* const> inputs) {
   return memory_.Write(hot_, context_.streaming);
 }
 
-absl::Status StepRun::Store() {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
-  if (IsDense(args_.frame)) return memory_.Write(ValuesOf(args_.frame), context_.streaming);
+absl::Status StepRun::Store(const Frame& frame) {
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn(frame));
+  if (IsDense(frame)) return memory_.Write(ValuesOf(frame), context_.streaming);
   const Stores stores = context_.streaming ? Stores::kStreaming : Stores::kAuto;
   for (void* const output : memory_.mapped_outputs()) {
-    Decode(args_.frame.data(), output, stores);
+    Decode(frame.data(), output, stores);
   }
   if (memory_.all_mapped()) return absl::OkStatus();
-  Decode(args_.frame.data(), output_room_, Stores::kCached);
+  Decode(frame.data(), output_room_, Stores::kCached);
   return memory_.WriteAttached(output_room_);
 }
 

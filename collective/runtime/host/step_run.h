@@ -57,7 +57,8 @@ inline std::byte* ValuesOf(const transport::Frame& frame) {
 
 // One run of steps on one slice. Lives as long as RunSteps.
 //
-// step_run.cc: reading, copying, storing; step_run_reduce.cc: reductions; step_run_send.cc: sends.
+// step_run.cc: reading, copying, storing; step_run_reduce.cc: reductions; step_run_send.cc: sends;
+// step_run_lossy.cc: what lossy sends need besides.
 class StepRun {
  public:
   StepRun(const StepContext& context, StepArgs args);
@@ -106,7 +107,7 @@ class StepRun {
   absl::Status CombineDense(const plan::Step& step, const Source& own, bool in_frame, Sum* sum);
   void CopyWidening(const void* from, DType type, std::byte* to);
   // The work on the frame that came, of which the slice's bytes are counted now.
-  CodecWork* TakingIn();
+  CodecWork* TakingIn(const transport::Frame& frame);
   absl::Status ReduceKeep(const plan::Step& step);
   // hot_: the result as it was left in the caches, or in the output.
   absl::Status ReduceStore(const plan::Step& step);
@@ -135,7 +136,8 @@ class StepRun {
   absl::Status Copy();
   // The only participant: its input is the result.
   absl::Status CopyReduced(std::span<const void* const> inputs);
-  absl::Status Store();
+  // Stores what a frame of the operation's type holds.
+  absl::Status Store(const transport::Frame& frame);
 
   // Sends.
 
@@ -154,6 +156,18 @@ class StepRun {
   transport::Frame Compressed(const void* values, DType type, bool counted);
   // Encodes the slice into *frame, which has room for it. Returns the number of nonzeros.
   uint64_t EncodeInto(Format format, const void* values, DType type, transport::Frame* frame);
+
+  // Lossy sends (step_run_lossy.cc). What is sent is what this participant goes on with itself, so
+  // that all come to the same.
+
+  bool SendsLossily(const plan::Step& send) const;
+  // Not valid if an exact frame is no larger.
+  transport::Frame EncodedLossily(const void* values, DType type, const policy::Decision& exact);
+  bool ExactIsSmaller(const policy::Decision& exact, DType type, uint64_t bytes) const;
+  uint64_t Seed() const;
+  absl::Status TakeAsSent(const plan::Step& send, const transport::Frame& frame, DType type);
+  void HoldDecoded(HeldKind kind, const transport::Frame& frame, DType type);
+
   void CountInput(uint64_t nnz);
   uint64_t DenseBytes(DType type) const;
   // Final values go on as they came.

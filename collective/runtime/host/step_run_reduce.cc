@@ -28,7 +28,7 @@ StepRun::Sum StepRun::NewSum(bool in_frame) {
 absl::Status StepRun::Combine(const Step& step, bool in_frame, Sum* sum) {
   Source own;
   SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn(args_.frame));
   return AddsSparse() ? CombineSparse(std::move(own), in_frame, sum)
                       : CombineDense(step, own, in_frame, sum);
 }
@@ -80,8 +80,8 @@ void StepRun::CopyWidening(const void* from, DType type, std::byte* to) {
   }
 }
 
-CodecWork* StepRun::TakingIn() {
-  const auto* const header = reinterpret_cast<const FrameHeader*>(args_.frame.data());
+CodecWork* StepRun::TakingIn(const Frame& frame) {
+  const auto* const header = reinterpret_cast<const FrameHeader*>(frame.data());
   CodecWork& work = result_.stats.taken_in[header->format];
   work.dense_bytes += elements_ * SizeOf(static_cast<DType>(header->dtype));
   return &work;
@@ -156,7 +156,9 @@ DType StepRun::OperandType(const Step& step) const {
 
 bool StepRun::MaySumInOutputs() const {
   const bool overwrites = use_.keep_input && LiesInOutput(memory_.MappedInput());
-  return use_.ends_reduced && op_.redop == RedOp::kSum && op_.dtype == partial_type_ &&
+  // Lossy sends keep what they have sent apart (TakeAsSent).
+  const bool lossy = policy::AppliesTo(context_.lossy, op_, Phase::kReduceScatter);
+  return !lossy && use_.ends_reduced && op_.redop == RedOp::kSum && op_.dtype == partial_type_ &&
          memory_.all_mapped() && !overwrites;
 }
 
@@ -172,7 +174,7 @@ bool StepRun::AddsInOutputs(const Step& step) const {
 }
 
 void StepRun::ReduceInOutputs() {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn(args_.frame));
   for (void* const output : memory_.mapped_outputs()) {
     ReduceInto(args_.frame.data(), output, op_.dtype);
   }
@@ -187,7 +189,7 @@ absl::Status StepRun::PutInOutputs(const void* data) {
 }
 
 absl::Status StepRun::ReduceStoreDense(const Source& own) {
-  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn());
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn(args_.frame));
   const void* const inputs[] = {ValuesOf(args_.frame), own.data};
   absl::InlinedVector<void*, 8> outputs(memory_.mapped_outputs().begin(),
                                         memory_.mapped_outputs().end());

@@ -55,8 +55,10 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
     policy::Link link = policy::Link::kIntra;
     for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
     result_.decision = args_.policy->Next(sends[0].phase, link, elements_);
-    frame = Encoded(values, type, std::move(holder));
+    if (SendsLossily(sends[0])) frame = EncodedLossily(values, type, result_.decision);
+    if (!frame.valid()) frame = Encoded(values, type, std::move(holder));
   }
+  if (IsLossy(FormatOf(frame))) SPCCL_RETURN_IF_ERROR(TakeAsSent(sends[0], frame, type));
   if (use_.keep_frame && sends[0].operand == Operand::kOutput) {
     args_.held->Put(HeldKind::kFinal, chunk_, frame.Share());
   }

@@ -1,0 +1,86 @@
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "collective/policy/lossy.h"
+#include "collective/runtime/host/step_run.h"
+#include "kernels/host/codec.h"
+
+namespace spccl::runtime {
+
+using plan::Operand;
+using plan::Step;
+using plan::StepKind;
+using policy::Decision;
+using policy::Reason;
+using transport::Frame;
+
+bool StepRun::SendsLossily(const Step& send) const {
+  // Where several participants make the final values, each has its own copy of them, and what one
+  // of them sends on must not differ from the others' (docs/lossy.md).
+  const bool final_values = send.phase == Phase::kAllGather;
+  return elements_ != 0 && policy::AppliesTo(context_.lossy, op_, send.phase) &&
+         (!final_values || context_.plan->one_maker);
+}
+
+Frame StepRun::EncodedLossily(const void* values, DType type, const Decision& exact) {
+  const policy::Lossy& lossy = context_.lossy;
+  Frame frame = context_.pool->Take(MaxFrameBytes(lossy.format, type, elements_) + kEncodeSlack);
+  CodecWork& work = result_.stats.encoded[static_cast<size_t>(lossy.format)];
+  const Stopwatch stopwatch(&work.ns);
+  work.dense_bytes += elements_ * SizeOf(type);
+  const std::optional<spccl::Encoded> encoded =
+      lossy.format == Format::kErrorBound
+          ? EncodeErrorBound(type, values, elements_, lossy.bound, frame.data())
+          : EncodeQsgd(lossy.format, type, values, elements_, Seed(), frame.data());
+  if (!encoded.has_value() || encoded->frame_bytes >= DenseBytes(type) ||
+      ExactIsSmaller(exact, type, encoded->frame_bytes)) {
+    return Frame();
+  }
+  frame.set_size_bytes(encoded->frame_bytes);
+  result_.decision = {.format = lossy.format, .reason = Reason::kLossy, .link = exact.link};
+  return frame;
+}
+
+// By the density that is known or extrapolated: a result that stayed sparse goes exactly.
+bool StepRun::ExactIsSmaller(const Decision& exact, DType type, uint64_t bytes) const {
+  if (exact.format == Format::kDense || !args_.policy->density().has_value()) return false;
+  const auto nnz = static_cast<uint64_t>(*args_.policy->density() * static_cast<double>(elements_));
+  return FrameBytes(exact.format, type, elements_, nnz) <= bytes;
+}
+
+// Another one for each slice of the operation; the operation's own differs from the last one's.
+uint64_t StepRun::Seed() const {
+  uint64_t seed = context_.lossy.seed;
+  for (const uint64_t part : {uint64_t{chunk_}, args_.lane}) {
+    seed = (seed ^ part) * 0x9E3779B97F4A7C15;
+    seed ^= seed >> 32;
+  }
+  return seed;
+}
+
+absl::Status StepRun::TakeAsSent(const Step& send, const Frame& frame, DType type) {
+  switch (send.kind == StepKind::kSend ? send.operand : Operand::kInput) {
+    case Operand::kOutput:
+      return Store(frame);
+    case Operand::kPartial:
+      if (use_.keep_partial) HoldDecoded(HeldKind::kPartial, frame, type);
+      return absl::OkStatus();
+    case Operand::kInput:
+      // What kReduceForward sends, nobody here reads again.
+      if (send.kind == StepKind::kSend && use_.keep_input) {
+        HoldDecoded(HeldKind::kInput, frame, type);
+      }
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+void StepRun::HoldDecoded(HeldKind kind, const Frame& frame, DType type) {
+  const Stopwatch stopwatch(&result_.stats.reduce_ns, &reduce_, TakingIn(frame));
+  Frame dense = NewDenseFrame(type);
+  Decode(frame.data(), ValuesOf(dense), Stores::kCached);
+  args_.held->Put(kind, chunk_, std::move(dense));
+}
+
+}  // namespace spccl::runtime
