@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "client/codec.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/include/spccl/spccl.h"
@@ -64,6 +65,7 @@ absl::Status Collective(Process& process, const std::shared_ptr<Comm>& comm,
   }
   SPCCL_RETURN_IF_ERROR(comm->Accepts());
   SPCCL_ASSIGN_OR_RETURN(launch.bytes, CheckCall(call, comm->rank(), comm->ranks()));
+  if (comm->is_lossy()) SPCCL_RETURN_IF_ERROR(CheckLossyCarries(call));
   if (!Group::OfThread().active()) return LaunchNow(process, launch);
   Group::OfThread().Add(std::move(launch));
   return absl::OkStatus();
@@ -242,6 +244,14 @@ spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* asyncError
     if (!health.ok()) found->SetLastError(std::string(health.message()));
     *asyncError = ResultOfStatus(health);
     return absl::OkStatus();
+  });
+}
+
+spcclResult_t spcclCommSetCodec(spcclComm_t comm, spcclCodec_t codec,
+                                const spcclCodecOptions* options) {
+  return EnterComm(__func__, comm, [&](Process&, const auto& found) -> absl::Status {
+    SPCCL_ASSIGN_OR_RETURN(const CodecWish wish, WishOf(CodeOf(codec), options));
+    return found->SetCodec(wish);
   });
 }
 

@@ -151,6 +151,18 @@ absl::Status Comm::Abort() {
   return absl::OkStatus();
 }
 
+absl::Status Comm::SetCodec(const CodecWish& wish) {
+  SPCCL_RETURN_IF_ERROR(Accepts());
+  shm::Request request{};
+  request.type = shm::RequestType::kCommCodec;
+  request.comm_codec.comm_id = id_;
+  shm::SetText(request.comm_codec.codec, wish.codec);
+  shm::SetText(request.comm_codec.lossy, wish.lossy);
+  SPCCL_RETURN_IF_ERROR(session_->Ask(request, "setting a communicator's codec").status());
+  is_lossy_.store(wish.is_lossy, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Region>> Comm::Register(MemoryTable* memory, void* data,
                                                        size_t bytes) {
   SPCCL_RETURN_IF_ERROR(Accepts());

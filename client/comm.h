@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/codec.h"
 #include "client/memory.h"
 #include "client/operation.h"
 #include "client/relay.h"
@@ -56,6 +57,11 @@ class Comm {
   // Ends it for all ranks. Blocks until the daemon has let go of every buffer.
   absl::Status Abort();
 
+  // spcclCommSetCodec.
+  absl::Status SetCodec(const CodecWish& wish);
+  // Whether the codec that was set here last is lossy.
+  bool is_lossy() const { return is_lossy_.load(std::memory_order_relaxed); }
+
   // spcclCommRegister and spcclCommDeregister; a registration is known by its region.
   absl::StatusOr<std::shared_ptr<Region>> Register(MemoryTable* memory, void* data, size_t bytes);
   absl::Status Deregister(MemoryTable* memory, const std::shared_ptr<Region>& region);
@@ -88,6 +94,8 @@ class Comm {
   std::unique_ptr<Relay> relay_;
 
   std::atomic<uint64_t> completed_{0};
+  // Calls that race with a change of the codec may see either: relaxed.
+  std::atomic<bool> is_lossy_{false};
   mutable std::mutex mutex_;
   uint64_t next_sequence_ = 0;
   std::deque<Issued> issued_;  // finished ones are dropped from the front

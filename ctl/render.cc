@@ -172,6 +172,12 @@ std::string NameOf(v1::Codec codec) {
   return name.empty() ? "-" : name;
 }
 
+std::string CodecOf(const v1::Settings& settings) {
+  const bool exact = settings.lossy().empty() || settings.lossy() == "off";
+  return absl::StrCat(NameOf(settings.codec()), exact ? "" : ", lossy ",
+                      exact ? "" : settings.lossy());
+}
+
 Table::Table(std::vector<std::string> headings) : headings_(std::move(headings)) {
   for (std::string& heading : headings_) {
     right_.push_back(heading.starts_with('#'));

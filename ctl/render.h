@@ -27,6 +27,7 @@ std::string HumanSeconds(double seconds);           // "350 ms", "2d 3h"
 std::string Percent(double part, double whole);     // "12.5%", "-" where the whole is 0
 std::string Sparsity(uint64_t nnz, uint64_t of);  // as a threshold is: "0.9900"; "-" where unknown
 std::string NameOf(v1::Algorithm algorithm);      // "-" where unspecified
+std::string CodecOf(const v1::Settings& settings);  // with what it is lossy by
 std::string NameOf(v1::Codec codec);
 
 // Rows under aligned columns. Numbers ("#" before the heading) stand to the right.

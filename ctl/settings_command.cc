@@ -1,4 +1,4 @@
-// threshold get|set|reset, algo get|set|reset.
+// threshold get|set|reset, algo get|set|reset, codec get|set|reset.
 #include <cmath>
 
 #include "absl/strings/numbers.h"
@@ -76,9 +76,9 @@ void Print(const v1::Settings& own, const v1::Settings& resolved, const std::str
   } else {
     Table table({"ALGO", "CODEC"});
     const bool algo_here = own.algorithm() != v1::ALGORITHM_UNSPECIFIED;
-    const bool codec_here = own.codec() != v1::CODEC_UNSPECIFIED;
+    const bool codec_here = own.codec() != v1::CODEC_UNSPECIFIED || !own.lossy().empty();
     table.Add({absl::StrCat(NameOf(resolved.algorithm()), algo_here ? " *" : ""),
-               absl::StrCat(NameOf(resolved.codec()), codec_here ? " *" : "")});
+               absl::StrCat(CodecOf(resolved), codec_here ? " *" : "")});
     table.Print(&context->out());
   }
   context->out() << "(* set for this scope itself)\n";
@@ -270,11 +270,76 @@ void AddAlgo(Tree* tree) {
            v1::SETTINGS_PART_ALGORITHM);
 }
 
+struct CodecOptions {
+  ScopeOptions scope;
+  std::string codec;
+  std::optional<std::string> absolute, relative, seed;
+};
+
+// The text of policy/lossy.h; the daemon says what is wrong with a number.
+absl::StatusOr<std::string> LossyText(const CodecOptions& options) {
+  const bool bounded = options.codec == "errorbound";
+  if (bounded != (options.absolute.has_value() || options.relative.has_value())) {
+    return absl::InvalidArgumentError(
+        bounded ? "errorbound needs a bound: name --absolute or --relative"
+                : "--absolute and --relative are for errorbound");
+  }
+  if (bounded) {
+    return absl::StrCat("errorbound:", options.absolute.has_value() ? "absolute=" : "relative=",
+                        options.absolute.value_or(options.relative.value_or("")));
+  }
+  return options.seed.has_value() ? absl::StrCat(options.codec, ":seed=", *options.seed)
+                                  : options.codec;
+}
+
+absl::Status SetCodec(Context& context, const CodecOptions& options) {
+  v1::Settings settings;
+  for (int code = v1::CODEC_AUTO; code <= v1::Codec_MAX; ++code) {
+    if (NameOf(static_cast<v1::Codec>(code)) == options.codec) {
+      settings.set_codec(static_cast<v1::Codec>(code));
+      settings.set_lossy("off");
+    }
+  }
+  const bool exact = settings.codec() != v1::CODEC_UNSPECIFIED;
+  if (options.seed.has_value() && (exact || options.codec == "errorbound")) {
+    return absl::InvalidArgumentError("--seed is for qsgd2, qsgd4 and qsgd8");
+  }
+  SPCCL_ASSIGN_OR_RETURN(const std::string lossy, LossyText(options));
+  if (!exact) settings.set_lossy(lossy);
+  return Set(context, options.scope, settings);
+}
+
+void AddCodec(Tree* tree) {
+  CLI::App* parent = tree->app.add_subcommand("codec", "In which format sends travel.");
+  parent->require_subcommand(1);
+  AddGet(tree, parent, "Show the algorithm and the codec.", false);
+  const auto options = std::make_shared<CodecOptions>();
+  CLI::App* set = tree->Add(parent, "set", "Change the codec, while jobs run.",
+                            [options](Context& context) { return SetCodec(context, *options); });
+  tree->Limit(
+      set->add_option("CODEC", options->codec,
+                      "Exact: auto to gap. Lossy: errorbound, and QSGD with 2, 4 or 8 bits.")
+          ->required(),
+      {"auto", "dense", "pici", "pici-column", "coo", "gap", "errorbound", "qsgd2", "qsgd4",
+       "qsgd8"});
+  CLI::Option* absolute =
+      set->add_option("--absolute", options->absolute, "How far an element may be off.")
+          ->type_name("BOUND");
+  set->add_option("--relative", options->relative,
+                  "The same, as a fraction of the largest magnitude in a slice.")
+      ->type_name("BOUND")
+      ->excludes(absolute);
+  set->add_option("--seed", options->seed, "Of QSGD's random rounding.")->type_name("NUMBER");
+  AddScopeOptions(set, &options->scope);
+  AddReset(tree, parent, "Forget the scope's own codec.", v1::SETTINGS_PART_CODEC);
+}
+
 }  // namespace
 
 void AddSettingsCommands(Tree* tree) {
   AddThreshold(tree);
   AddAlgo(tree);
+  AddCodec(tree);
 }
 
 }  // namespace spccl::ctl

@@ -217,6 +217,7 @@ grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
         SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, part));
         return std::string(part == SettingsPart::kThresholds  ? "reset the thresholds"
                            : part == SettingsPart::kAlgorithm ? "reset the algorithm and the codec"
+                           : part == SettingsPart::kCodec     ? "reset the codec"
                                                               : "reset all");
       });
 }

@@ -4,6 +4,8 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/join_check.h"
 #include "kernels/format.h"
 
 namespace spccl::daemon {
@@ -163,6 +165,7 @@ absl::StatusOr<policy::Overrides> FromProto(const v1::Settings& settings) {
     }
     overrides.codec = static_cast<policy::Codec>(settings.codec() - 1);
   }
+  SPCCL_RETURN_IF_ERROR(SetLossy(settings.lossy(), &overrides));
   overrides.pici = PartialFrom(settings.pici());
   overrides.coo = PartialFrom(settings.coo());
   if (overrides == policy::Overrides{}) return absl::InvalidArgumentError("no setting is set");
@@ -177,6 +180,8 @@ absl::StatusOr<SettingsPart> FromProto(v1::SettingsPart part) {
       return SettingsPart::kThresholds;
     case v1::SETTINGS_PART_ALGORITHM:
       return SettingsPart::kAlgorithm;
+    case v1::SETTINGS_PART_CODEC:
+      return SettingsPart::kCodec;
     default:  // an open enumeration: a newer caller's part must not pass for "all"
       return absl::InvalidArgumentError(absl::StrCat("unknown part ", static_cast<int>(part)));
   }
@@ -190,6 +195,7 @@ v1::Settings ToProto(const policy::Overrides& overrides) {
   if (overrides.codec.has_value()) {
     settings.set_codec(static_cast<v1::Codec>(static_cast<int>(*overrides.codec) + 1));
   }
+  if (overrides.lossy.has_value()) settings.set_lossy(policy::TextOf(*overrides.lossy));
   FillThresholds(overrides.pici, settings.mutable_pici());
   FillThresholds(overrides.coo, settings.mutable_coo());
   return settings;
@@ -199,7 +205,8 @@ v1::Settings ToProto(const policy::Settings& settings) {
   return ToProto(policy::Overrides{.algorithm = settings.algorithm,
                                    .codec = settings.codec,
                                    .pici = Whole(settings.pici),
-                                   .coo = Whole(settings.coo)});
+                                   .coo = Whole(settings.coo),
+                                   .lossy = settings.lossy});
 }
 
 v1::Job ToProto(const JobInfo& job) {

@@ -16,6 +16,9 @@ CoreHooks HooksOf(SettingsStore* store, JobTable* jobs) {
     return policy::Apply(policy::Apply(around, wishes), store->Get(CommScope{comm_id}));
   };
   hooks.settings_version = [store] { return store->version(); };
+  hooks.change_settings = [store](uint64_t comm_id, const policy::Overrides& overrides) {
+    return store->Set(CommScope{comm_id}, overrides);
+  };
   hooks.registered_job = [jobs](const Peer& peer) {
     const std::optional<RegisteredJob> job = jobs->Find(peer);
     return job ? job->id() : std::string();

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collective/op.h"
 #include "collective/policy/settings.h"
@@ -26,6 +27,8 @@ struct CoreHooks {
       settings;
   // Another one whenever settings() may return something else.
   std::function<uint64_t()> settings_version;
+  // A caller's word on its communicator: in force from the next operation on.
+  std::function<absl::Status(uint64_t comm_id, const policy::Overrides& overrides)> change_settings;
   // The job that the batch system has registered and the client belongs to; empty: none.
   std::function<std::string(const Peer& peer)> registered_job;
   // A communicator is gone.
@@ -38,8 +41,8 @@ struct CoreHooks {
 };
 
 // The daemon's own: settings from the store, jobs from the table (both borrowed), tasks of the host
-// runtime. Callers' wishes win over what the job and the whole say, and an operator's word on the
-// communicator over them.
+// runtime. Callers' wishes win over what the job and the whole say, and what was said last of the
+// communicator itself, by an operator or by a caller, over them.
 CoreHooks HooksOf(SettingsStore* store, JobTable* jobs);
 
 }  // namespace spccl::daemon

@@ -145,6 +145,7 @@ class Engine {
   absl::StatusOr<CommEntry*> MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                       uint32_t ranks, std::string root);
   void AnnounceReady(CommEntry& entry);
+  absl::Status SetCodec(Session& session, const shm::Request& request);
   absl::Status DestroyComm(Session& session, uint32_t handle, bool abort);
   void LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why);
   // `teller`: the node that it was heard from; all others of the communicator are told.

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "daemon/engine.h"
 #include "daemon/join_check.h"
+#include "daemon/settings_store.h"
 #include "proto/shm/result.h"
 
 namespace spccl::daemon {
@@ -125,6 +126,24 @@ void Engine::AnnounceReady(CommEntry& entry) {
       "comm-ready", comm.job_id(), comm.id(), comm.uid(),
       absl::StrCat("communicator ", comm.id(), " of ", comm.ranks(), " ranks",
                    entry.group ? absl::StrCat(" on ", entry.group->nodes.size(), " nodes") : ""));
+}
+
+absl::Status Engine::SetCodec(Session& session, const shm::Request& request) {
+  const auto found = session.memberships.find(request.comm_codec.comm_id);
+  if (found == session.memberships.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("communicator ", request.comm_codec.comm_id, " is not one of this process"));
+  }
+  const Membership membership = found->second;
+  SPCCL_ASSIGN_OR_RETURN(policy::Overrides wish,
+                         WishesOf(/*algorithm=*/"", shm::TextOf(request.comm_codec.codec)));
+  SPCCL_RETURN_IF_ERROR(SetLossy(shm::TextOf(request.comm_codec.lossy), &wish));
+  SPCCL_RETURN_IF_ERROR(hooks_.change_settings(membership.comm_id, wish));
+  const CommEntry* const entry = registry_.FindComm(membership.comm_id);
+  SPCCL_CHECK(entry != nullptr);
+  Record("settings", entry->comm.job_id(), membership.comm_id, entry->comm.uid(),
+         absl::StrCat(entry->comm.NameOfRank(membership.rank), " has set ", Describe(wish)));
+  return absl::OkStatus();
 }
 
 absl::Status Engine::DestroyComm(Session& session, uint32_t handle, bool abort) {

@@ -282,7 +282,9 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
 absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
     CommEntry& entry, const std::shared_ptr<RunningOp>& running,
     std::span<const runtime::RankBuffers> ranks) {
-  const policy::Settings& settings = SettingsOf(entry);
+  policy::Settings settings = SettingsOf(entry);
+  // Every operation draws anew, and every run of the program the same.
+  settings.lossy.seed = settings.lossy.seed * 0x9E3779B97F4A7C15 + running->sequence;
   if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
   entry.running_algorithm =
       std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));

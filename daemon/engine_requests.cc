@@ -127,6 +127,8 @@ void Engine::Answer(Session& session, const shm::Request& request, std::vector<U
       return Reply(session, id, DestroyComm(session, request.comm.comm_id, /*abort=*/false));
     case shm::RequestType::kCommAbort:
       return Reply(session, id, DestroyComm(session, request.comm.comm_id, /*abort=*/true));
+    case shm::RequestType::kCommCodec:
+      return Reply(session, id, SetCodec(session, request));
     case shm::RequestType::kRegisterMemfd:
       return reply_value(RegisterMemfd(session, request, std::move(fds.front())));
     case shm::RequestType::kRegisterAddress:

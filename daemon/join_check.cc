@@ -24,6 +24,14 @@ absl::StatusOr<policy::Overrides> WishesOf(std::string_view algorithm, std::stri
   return wishes;
 }
 
+absl::Status SetLossy(std::string_view text, policy::Overrides* overrides) {
+  if (text.empty()) return absl::OkStatus();
+  std::string complaint;
+  overrides->lossy = policy::LossyFromText(text, &complaint);
+  if (overrides->lossy.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("lossy: ", complaint));
+}
+
 absl::Status CheckRank(uint32_t rank, uint32_t ranks, uint64_t most) {
   if (ranks == 0 || ranks > most) {
     return absl::InvalidArgumentError(

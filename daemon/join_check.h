@@ -13,6 +13,10 @@ namespace spccl::daemon {
 // The wishes of a caller's environment; empty texts wish nothing.
 absl::StatusOr<policy::Overrides> WishesOf(std::string_view algorithm, std::string_view codec);
 
+// Puts a wish for lossy sends, as policy/lossy.h has it in text, into the overrides; "" wishes
+// nothing. InvalidArgument says what is wrong.
+absl::Status SetLossy(std::string_view text, policy::Overrides* overrides);
+
 // `most`: ranks that a communicator may have.
 absl::Status CheckRank(uint32_t rank, uint32_t ranks, uint64_t most);
 

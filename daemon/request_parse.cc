@@ -21,6 +21,9 @@ absl::Status CheckBody(const shm::Request& request) {
     case shm::RequestType::kCommInit:
       SPCCL_RETURN_IF_ERROR(CheckText(request.comm_init.algorithm, "algorithm"));
       return CheckText(request.comm_init.codec, "codec");
+    case shm::RequestType::kCommCodec:
+      SPCCL_RETURN_IF_ERROR(CheckText(request.comm_codec.codec, "codec"));
+      return CheckText(request.comm_codec.lossy, "lossy");
     case shm::RequestType::kUniqueId:
     case shm::RequestType::kCommDestroy:
     case shm::RequestType::kCommAbort:

@@ -71,6 +71,7 @@ void Merge(const std::optional<T>& from, std::optional<T>* into) {
 Overrides Merged(Overrides base, const Overrides& overrides) {
   Merge(overrides.algorithm, &base.algorithm);
   Merge(overrides.codec, &base.codec);
+  Merge(overrides.lossy, &base.lossy);
   for (const Threshold& threshold : kThresholds) {
     Merge(overrides.*threshold.codec.*threshold.at, &(base.*threshold.codec.*threshold.at));
   }
@@ -84,6 +85,9 @@ void AppendOverrides(const Overrides& overrides, std::string* text) {
   if (overrides.codec.has_value()) {
     absl::StrAppend(text, "codec = ", QuoteToml(policy::NameOf(*overrides.codec)), "\n");
   }
+  if (overrides.lossy.has_value()) {
+    absl::StrAppend(text, "lossy = ", QuoteToml(policy::TextOf(*overrides.lossy)), "\n");
+  }
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
     if (value.has_value()) {
@@ -95,6 +99,15 @@ void AppendOverrides(const Overrides& overrides, std::string* text) {
 // Sets the override that the value stands for; the message where it is not one.
 std::optional<std::string> SetOverride(const std::string& name, const TomlValue& value,
                                        Overrides* overrides) {
+  // No field of the configuration: lossy sends are never a default.
+  if (name == "lossy") {
+    std::string complaint = "expected a string";
+    if (value.type == TomlType::kString) {
+      overrides->lossy = policy::LossyFromText(value.text, &complaint);
+    }
+    if (overrides->lossy.has_value()) return std::nullopt;
+    return absl::StrCat("lossy: found ", value.found, ": ", complaint);
+  }
   const Field* field = FindField(name);
   const bool known = name == "algorithm" || name == "codec" || name.starts_with("thresholds.");
   if (field == nullptr || !known) return absl::StrCat("unknown setting ", name);
@@ -151,6 +164,9 @@ std::string Describe(const Overrides& overrides) {
   }
   if (overrides.codec.has_value()) {
     parts.push_back(absl::StrCat("codec=", View(policy::NameOf(*overrides.codec))));
+  }
+  if (overrides.lossy.has_value()) {
+    parts.push_back(absl::StrCat("lossy=", policy::TextOf(*overrides.lossy)));
   }
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
@@ -212,15 +228,11 @@ absl::Status SettingsStore::Set(const Scope& scope, const policy::Overrides& ove
 
 absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
   const std::lock_guard write_lock(write_mutex_);
-  Overrides left;
-  const Overrides before = Get(scope);
-  if (part == SettingsPart::kThresholds) {
-    left.algorithm = before.algorithm;
-    left.codec = before.codec;
-  } else if (part == SettingsPart::kAlgorithm) {
-    left.pici = before.pici;
-    left.coo = before.coo;
-  }
+  Overrides left = part == SettingsPart::kAll ? Overrides{} : Get(scope);
+  if (part == SettingsPart::kThresholds) left.pici = left.coo = {};
+  if (part == SettingsPart::kAlgorithm) left.algorithm.reset();
+  if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) left.codec.reset();
+  if (part == SettingsPart::kCodec) left.lossy.reset();
   return Replace(scope, left);
 }
 
@@ -255,7 +267,8 @@ absl::Status SettingsStore::Replace(const Scope& scope, const policy::Overrides&
 
 absl::Status SettingsStore::Save(const std::map<Scope, policy::Overrides>& scopes) const {
   std::string text =
-      "# Written by spccld; changed by `spcclctl threshold set`, `algo set` and `reset`.\n";
+      "# Written by spccld; changed by `spcclctl threshold set`, `algo set`, `codec set` and "
+      "`reset`.\n";
   for (const auto& [scope, overrides] : scopes) {
     if (std::holds_alternative<CommScope>(scope)) continue;
     const JobScope* job = std::get_if<JobScope>(&scope);

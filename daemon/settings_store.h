@@ -36,7 +36,8 @@ using Scope = std::variant<GlobalScope, JobScope, CommScope>;
 // What is set, as the configuration names it: "algorithm=ring thresholds.pici.intra=0.5".
 std::string Describe(const policy::Overrides& overrides);
 
-enum class SettingsPart { kAll, kThresholds, kAlgorithm };  // the last: the codec, too
+// kAlgorithm: and the codec, without which it was never set; kCodec: and whether sends are lossy.
+enum class SettingsPart { kAll, kThresholds, kAlgorithm, kCodec };
 
 class SettingsStore {
  public:

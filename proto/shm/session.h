@@ -34,6 +34,7 @@ enum class RequestType : uint32_t {
   // Reply: the memory of a communicator's relays (relay.h), a memfd; none if it is over several
   // nodes.
   kCommRelays = 10,
+  kCommCodec = 11,
 };
 
 struct Request {
@@ -58,6 +59,12 @@ struct Request {
     struct {
       uint32_t comm_id;
     } comm;  // kCommDestroy, kCommAbort, kCommRelays
+    struct {
+      uint32_t comm_id;
+      // NUL-terminated; empty: stays as it is.
+      char codec[32];  // of policy/settings.h
+      char lossy[96];  // of policy/lossy.h: "off", "errorbound:absolute=0.001", "qsgd4:seed=7"
+    } comm_codec;
     struct {
       uint64_t address;  // in the client; for people and for kRegisterAddress
       uint64_t size_bytes;

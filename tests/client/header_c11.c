@@ -10,5 +10,6 @@ int main(void) {
   if (sizeof id != SPCCL_UNIQUE_ID_BYTES || sizeof(spcclResult_t) != 4) return 2;
   if (spcclCommInitRank(&comm, 0, id, 0) != spcclInvalidArgument) return 3;
   if (spcclGetLastError(NULL)[0] == '\0') return 4;
+  if (spcclCommSetCodec(comm, spcclCodecQsgd4, NULL) != spcclInvalidArgument) return 5;
   return spcclGetErrorString(spcclSuccess) == NULL;
 }

@@ -114,6 +114,23 @@ TEST_F(SpcclctlTest, SeesAndSteersWhatRuns) {
   EXPECT_EQ(settings["algorithm"], "ring");
   EXPECT_EQ(settings["codec"], "coo");
   EXPECT_EQ(settings["coo"]["intra"], 0.125);
+  EXPECT_EQ(settings["lossy"], "off");
+  const std::string comm = std::to_string(id);
+  EXPECT_EQ(Tool({"codec", "set", "errorbound", "--absolute", "0.5", "--comm", comm}).code, 0);
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "errorbound:absolute=0.5");
+  EXPECT_THAT(Tool({"comms"}).output, HasSubstr("coo, lossy errorbound:absolute=0.5"));
+  EXPECT_EQ(Tool({"codec", "set", "qsgd4", "--seed", "9", "--comm", comm}).code, 0);
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "qsgd4:seed=9");
+  for (const char* bound : {"nan", "-1", "0", "inf", "x"}) {
+    EXPECT_EQ(Tool({"codec", "set", "errorbound", "--absolute", bound, "--comm", comm}).code, 1)
+        << bound;
+  }
+  EXPECT_EQ(Tool({"codec", "set", "errorbound", "--comm", comm}).code, 1);
+  EXPECT_EQ(Tool({"codec", "set", "pici", "--absolute", "1", "--comm", comm}).code, 1);
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "qsgd4:seed=9");
+  EXPECT_EQ(Tool({"codec", "set", "gap", "--comm", comm}).code, 0);
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "off");
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["codec"], "gap");
   EXPECT_EQ(Tool({"abort", std::to_string(id), "--reason", "by the test"}).code, 0);
   const auto notice = (*ranks)[1].client.AwaitNotice(shm::ReplyType::kCommFailed);
   ASSERT_TRUE(notice.ok()) << notice.status();

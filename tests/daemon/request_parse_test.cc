@@ -75,6 +75,12 @@ TEST(ParseRequestTest, WantsTerminatedTexts) {
   request = Valid(shm::RequestType::kCommInit);
   std::memset(request.comm_init.codec, 'x', sizeof request.comm_init.codec);
   ExpectRefused(request, 0, "codec");
+  request = Valid(shm::RequestType::kCommCodec);
+  std::memset(request.comm_codec.codec, 'x', sizeof request.comm_codec.codec);
+  ExpectRefused(request, 0, "codec");
+  request = Valid(shm::RequestType::kCommCodec);
+  std::memset(request.comm_codec.lossy, 'x', sizeof request.comm_codec.lossy);
+  ExpectRefused(request, 0, "lossy");
 }
 
 }  // namespace

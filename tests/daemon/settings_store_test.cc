@@ -165,6 +165,25 @@ TEST_F(SettingsStoreTest, ResetMayBeOfAPart) {
   EXPECT_EQ(store->Get(JobScope{"j"}), expected);
 }
 
+TEST_F(SettingsStoreTest, LossySendsAreSetKeptAndTakenBack) {
+  const policy::Lossy bound{.format = Format::kErrorBound, .bound = {1e-3, true}};
+  policy::Overrides lossy;
+  lossy.lossy = bound;
+  {
+    const auto store = Open();
+    EXPECT_FALSE(store->Resolve("j", 1).lossy.on());
+    ASSERT_TRUE(store->Set(JobScope{"j"}, lossy).ok());
+  }
+  EXPECT_THAT(Content(), HasSubstr("lossy = \"errorbound:relative=0.001\"\n"));
+  const auto store = Open();
+  EXPECT_EQ(store->Resolve("j", 1).lossy, bound);
+  lossy.lossy = policy::Lossy{};
+  ASSERT_TRUE(store->Set(CommScope{1}, lossy).ok());
+  EXPECT_FALSE(store->Resolve("j", 1).lossy.on()) << "a communicator may be exact in a lossy job";
+  ASSERT_TRUE(store->Reset(JobScope{"j"}, SettingsPart::kCodec).ok());
+  EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
+}
+
 TEST_F(SettingsStoreTest, GlobalAndJobsAreKeptAndCommunicatorsAreNot) {
   const std::string odd = "a \"job\".with\\odd = characters]#";
   {
@@ -223,6 +242,11 @@ TEST_F(SettingsStoreTest, ParseErrorsNameTheLine) {
             path() +
                 ":3:25: thresholds.pici.intra: found the integer 2, expected a sparsity, a "
                 "number from 0 to 1, or \"auto\"");
+  EXPECT_EQ(ErrorOf("[global]\nlossy = \"errorbound:absolute=nan\"\n"),
+            path() +
+                ":2:9: lossy: found the string \"errorbound:absolute=nan\": the bound is nan, "
+                "expected a positive, finite number");
+  EXPECT_THAT(ErrorOf("[global]\nlossy = 1\n"), HasSubstr("expected a string"));
   EXPECT_THAT(ErrorOf("[global]\nchannels = 3\n"), HasSubstr(":2:12: unknown setting channels"));
   EXPECT_THAT(ErrorOf("[node]\ncodec = \"coo\"\n"), HasSubstr(":2:1: unknown scope node.codec"));
   EXPECT_THAT(ErrorOf("global = 3\n"), HasSubstr(":1:1: unknown scope global"));

@@ -180,6 +180,43 @@ SPCCL_API spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* 
 SPCCL_API spcclResult_t spcclCommCount(const spcclComm_t comm, int* count);
 SPCCL_API spcclResult_t spcclCommUserRank(const spcclComm_t comm, int* rank);
 
+/* In which format what leaves this node travels, where ranks of several nodes (or SPCCL_ALGO=ring)
+ * exchange frames. The exact ones differ in size and speed only; spcclCodecAuto, the default, takes
+ * what arrives first. The last four are lossy, for float32 and float64; docs/lossy.md derives how
+ * far a result may be off. */
+typedef enum {
+  spcclCodecAuto = 0,
+  spcclCodecDense = 1,
+  spcclCodecPici = 2,
+  spcclCodecPiciColumn = 3,
+  spcclCodecCoo = 4,
+  spcclCodecGap = 5,
+  spcclCodecErrorBound = 6, /* each element of each frame within a bound; needs one */
+  spcclCodecQsgd2 = 7,      /* results of an all-reduce in levels of 2 bits, rounded at random */
+  spcclCodecQsgd4 = 8,
+  spcclCodecQsgd8 = 9,
+  spcclNumCodecs = 10
+} spcclCodec_t;
+
+/* For the lossy codecs; what a codec does not use is not looked at. */
+typedef struct {
+  double bound;            /* error bound: a positive, finite number */
+  int relative;            /* nonzero: as a fraction, below 1, of the largest finite magnitude among
+                              the elements of a frame */
+  unsigned long long seed; /* QSGD: the same seed and operations give the same results */
+} spcclCodecOptions;
+
+/* Sets the codec of `comm`'s operations from the next one on, for what this rank's node sends:
+ * every rank calls it, with the same arguments and between the same operations. An operator may
+ * change it again (spcclctl codec set). `options` may be NULL for exact codecs and for QSGD (seed
+ * 0). Blocks until the daemon has it. While a lossy codec that was set here holds, an operation
+ * that it cannot carry (another datatype than spcclFloat32 and spcclFloat64; spcclProd) is refused
+ * with spcclInvalidUsage, before anything is sent. spcclInvalidArgument: a wrong codec; options
+ * NULL, or a bound that is not positive and finite (relative: and below 1), with
+ * spcclCodecErrorBound. spcclInvalidUsage: `comm` has failed. */
+SPCCL_API spcclResult_t spcclCommSetCodec(spcclComm_t comm, spcclCodec_t codec,
+                                          const spcclCodecOptions* options);
+
 /* ---- Memory ------------------------------------------------------------------------------------
  */
 
