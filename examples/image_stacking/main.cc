@@ -1,0 +1,130 @@
+// image-stacking: P noisy images of one field, a rank each, are stacked (averaged) by an
+// all-reduce: exactly, within an error bound, and with QSGD; after gZCCL's application of the same
+// name.
+//
+// Exit codes: 0 fine, 1 wrong use, 2 the stacking failed, 3 a bound or the agreement of ranks did
+// not hold.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "bench/support/rank_team.h"
+#include "examples/image_stacking/stacking.h"
+
+namespace image_stacking {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "image-stacking: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
+// docs/lossy.md: of a mean, whatever the plan; and what the sums of floats near 1 are rounded by.
+double BoundOf(const Settings& settings) {
+  return settings.bound * (2 - 1.0 / settings.ranks) + 1e-6;
+}
+
+void PrintText(const Settings& settings, const std::vector<Run>& runs, const Quality& single,
+               const Quality& stacked) {
+  std::printf("%d images of %zu x %zu pixels (%.1f MiB each) on %u nodes, noise %g, bound %g\n",
+              settings.ranks, settings.side, settings.side,
+              static_cast<double>(settings.side * settings.side) * 4 / (1 << 20), settings.nodes,
+              settings.noise, settings.bound);
+  std::printf("Against the field without noise: one image %.1f dB, the exact stack %.1f dB.\n",
+              single.psnr_db, stacked.psnr_db);
+  std::printf("Against the exact stack:\n%-12s %10s %9s %10s %10s %12s\n", "codec", "time ms",
+              "faster", "PSNR dB", "NRMSE", "largest error");
+  for (const Run& run : runs) {
+    std::printf("%-12s %10.1f %8.2fx %10.1f %10.2e %12.2e%s\n", run.codec.c_str(), run.median_ms,
+                runs[0].median_ms / run.median_ms, run.quality.psnr_db, run.quality.nrmse,
+                run.quality.largest, run.all_alike ? "" : "  ranks differ");
+  }
+  std::printf("The error bound promises at most %.2e here (docs/lossy.md).\n", BoundOf(settings));
+}
+
+void PrintJson(const Settings& settings, const std::vector<Run>& runs, const Quality& single,
+               const Quality& stacked) {
+  nlohmann::ordered_json json = {{"ranks", settings.ranks},     {"nodes", settings.nodes},
+                                 {"side", settings.side},       {"noise", settings.noise},
+                                 {"bound", settings.bound},     {"promised", BoundOf(settings)},
+                                 {"single_db", single.psnr_db}, {"stack_db", stacked.psnr_db}};
+  for (const Run& run : runs) {
+    json["runs"].push_back({{"codec", run.codec},
+                            {"time_ms", run.median_ms},
+                            {"psnr_db", run.quality.psnr_db},
+                            {"nrmse", run.quality.nrmse},
+                            {"largest", run.quality.largest},
+                            {"all_alike", run.all_alike}});
+  }
+  std::printf("%s\n", json.dump().c_str());
+}
+
+bool Sound(const Settings& settings, const std::vector<Run>& runs) {
+  bool sound = true;
+  for (const Run& run : runs) {
+    sound = sound && run.all_alike;
+    if (run.codec == "errorbound") sound = sound && run.quality.largest <= BoundOf(settings);
+  }
+  return sound;
+}
+
+int Main(const Settings& settings, const spccl::bench::DaemonWish& wish, bool json) {
+  spccl::bench::HoldSignals();
+  const auto daemons = spccl::bench::GetDaemons(wish);
+  if (!daemons.ok()) return Fail(daemons.status());
+  const absl::StatusOr<std::vector<Run>> runs = StackWithEach(settings, *daemons);
+  if (!runs.ok()) return Fail(runs.status());
+  const Image field = Field(settings.side);
+  const std::vector<double> truth(field.begin(), field.end());
+  const Quality single = Compare(truth, Noisy(field, settings.noise, settings.seed, 0));
+  const std::vector<double> exact =
+      ExactStack(field, settings.noise, settings.seed, static_cast<uint32_t>(settings.ranks));
+  const Quality stacked = Compare(truth, Image(exact.begin(), exact.end()));
+  (json ? PrintJson : PrintText)(settings, *runs, single, stacked);
+  return Sound(settings, *runs) ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace image_stacking
+
+int main(int argc, char** argv) {
+  image_stacking::Settings settings;
+  spccl::bench::DaemonWish wish;
+  bool json = false;
+  CLI::App app("Stacks noisy images of one field, exactly and lossily.", "image-stacking");
+  app.add_option("--ranks", settings.ranks, "images, one a process")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  app.add_option("--nodes", settings.nodes, "private daemons to start, as if each were a node's")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--side", settings.side, "pixels")
+      ->check(CLI::Range(16, 16384))
+      ->capture_default_str();
+  app.add_option("--noise", settings.noise, "deviation; the field's range is about 2")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--bound", settings.bound, "absolute, of a frame's elements")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--algo", settings.algorithm, "recursive-doubling, split, ... (default: auto)");
+  app.add_option("--repeats", settings.repeats, "the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--seed", settings.seed, "of the noise and of QSGD");
+  app.add_option("--launcher", wish.launcher,
+                 "a command to start each daemon with, such as 'tools/netlab.sh exec {}'; {} "
+                 "becomes the number of the node");
+  app.add_option("--daemon-arg", wish.arguments,
+                 "an argument for the private daemons, with {} likewise; may be repeated");
+  app.add_option("--spccld", wish.binary, "the daemon to start (default: beside this program)");
+  app.add_flag("--json", json, "print one object");
+  CLI11_PARSE(app, argc, argv);
+  if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {
+    std::fprintf(stderr, "image-stacking: more nodes than ranks\n");
+    return 1;
+  }
+  wish.nodes = settings.nodes;
+  return image_stacking::Main(settings, wish, json);
+}

@@ -1,0 +1,40 @@
+// image-stacking as a user runs it: real ranks on daemons of several nodes. It exits with 3 where a
+// bound or the agreement of the ranks does not hold.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+TEST(ImageStacking, HoldsItsBoundAndLosesLittle) {
+  for (const std::string algorithm : {"recursive-doubling", "split", "two-level-ring"}) {
+    const std::string command = std::string(IMAGE_STACKING_PATH) +
+                                " --json --ranks 3 --nodes 3 --side 256 --repeats 1 --algo " +
+                                algorithm;
+    FILE* pipe = popen(command.c_str(), "r");
+    std::string output;
+    std::array<char, 4096> part;
+    while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
+      output.append(part.data(), read);
+    }
+    const int status = pclose(pipe);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << " " << output;
+    const auto seen = nlohmann::json::parse(output);
+    ASSERT_EQ(seen["runs"].size(), 3u);
+    EXPECT_GT(seen["stack_db"], seen["single_db"]);
+    const auto& bounded = seen["runs"][1];
+    EXPECT_EQ(bounded["codec"], "errorbound");
+    EXPECT_LE(bounded["largest"], seen["promised"]);
+    EXPECT_GT(bounded["largest"].get<double>(), 1e-5) << "nothing was lossy";
+    EXPECT_GT(bounded["psnr_db"], 60);
+    if (algorithm != "recursive-doubling") {
+      EXPECT_GT(seen["runs"][2]["largest"].get<double>(), 1e-4) << "nothing was lossy";
+    }
+  }
+}
+
+}  // namespace
