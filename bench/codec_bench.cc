@@ -119,6 +119,8 @@ void Define(CLI::App& app, Options& options) {
   app.add_option("--sparsity", options.codec.sparsity, "share of zeros")
       ->check(CLI::Range(0.0, 1.0))
       ->check(IsNumber());
+  app.add_option("--bound", options.codec.bound, "of errorbound, absolute")
+      ->check(CLI::PositiveNumber);
   app.add_option("--threads", options.codec.threads, "threads")->check(CLI::Range(1, 256));
   app.add_option("--repeats", options.codec.repeats, "repeats; the best one counts")
       ->check(CLI::Range(1, 100000));
@@ -144,6 +146,9 @@ std::string Complaint(const Options& options) {
   }
   if (options.codec.bytes % 64 != 0) return "--bytes: must be a multiple of 64";
   const uint64_t elements = options.codec.bytes / SizeOf(options.codec.dtype);
+  if (IsLossy(options.codec.format) && !LossyCarries(options.codec.dtype)) {
+    return "--dtype: lossy formats are of float32 and float64";
+  }
   const uint64_t share = elements / static_cast<uint64_t>(options.codec.threads) + kTileElements;
   if (!options.stream_mode && share > kMaxFrameElements) {
     return "--bytes: more elements a thread than a frame may hold";

@@ -1,6 +1,7 @@
 #include "bench/codec_bench_measure.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -40,6 +41,67 @@ void FillSparse(DType dtype, double sparsity, uint64_t seed, uint64_t elements, 
                                                   : static_cast<const void*>(&as_integer);
     std::memcpy(to, from, size);
   }
+}
+
+// A smooth field with noise, for the lossy formats.
+template <class T>
+void FillSmooth(uint64_t seed, uint64_t elements, uint8_t* dense) {
+  std::mt19937_64 rng(seed);
+  std::vector<T> noise(1 << 14);
+  std::normal_distribution<T> normal(0, T{0.01});
+  for (T& each : noise) each = normal(rng);
+  for (uint64_t i = 0; i < elements; ++i) {
+    const T value = static_cast<T>(std::sin(static_cast<double>(i) / 500)) + noise[rng() >> 50];
+    std::memcpy(dense + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void Fill(const CodecOptions& options, uint64_t elements, uint8_t* dense) {
+  if (!IsLossy(options.format)) {
+    FillSparse(options.dtype, options.sparsity, options.seed, elements, dense);
+  } else if (options.dtype == DType::kFloat64) {
+    FillSmooth<double>(options.seed, elements, dense);
+  } else {
+    FillSmooth<float>(options.seed, elements, dense);
+  }
+}
+
+Encoded EncodeAs(const CodecOptions& options, const uint8_t* dense, uint64_t elements,
+                 uint8_t* frame) {
+  if (!IsLossy(options.format)) {
+    return Encode(options.format, options.dtype, dense, elements, frame);
+  }
+  if (options.format == Format::kErrorBound) {
+    return EncodeErrorBound(options.dtype, dense, elements, {options.bound, false}, frame);
+  }
+  // The field is finite and in range.
+  return EncodeQsgd(options.format, options.dtype, dense, elements, options.seed, frame).value();
+}
+
+// The largest distance between elements; of QSGD's levels, at most 1 over the highest.
+template <class T>
+double LargestDistance(const uint8_t* a, const uint8_t* b, uint64_t elements) {
+  double largest = 0;
+  for (uint64_t i = 0; i < elements; ++i) {
+    T x, y;
+    std::memcpy(&x, a + i * sizeof(T), sizeof(T));
+    std::memcpy(&y, b + i * sizeof(T), sizeof(T));
+    largest = std::max(largest, std::fabs(static_cast<double>(x) - static_cast<double>(y)));
+  }
+  return largest;
+}
+
+bool DecodedRight(const CodecOptions& options, const uint8_t* source, const uint8_t* target,
+                  uint64_t elements) {
+  if (!IsLossy(options.format)) {
+    return std::memcmp(target, source, elements * SizeOf(options.dtype)) == 0;
+  }
+  const double distance = options.dtype == DType::kFloat64
+                              ? LargestDistance<double>(source, target, elements)
+                              : LargestDistance<float>(source, target, elements);
+  if (options.format == Format::kErrorBound) return distance <= options.bound;
+  const double levels = (1 << (QsgdBits(options.format) - 1)) - 1;
+  return distance <= 1.1 / levels;
 }
 
 struct Shard {
@@ -93,7 +155,7 @@ CodecResult MeasureCodec(const CodecOptions& options) {
   const uint64_t elements = options.bytes / size;
   PageBuffer source(options.bytes, options.pages), target(options.bytes, options.pages),
       accumulator(options.bytes, options.pages);
-  FillSparse(options.dtype, options.sparsity, options.seed, elements, source.data());
+  Fill(options, elements, source.data());
   std::memset(accumulator.data(), 0, options.bytes);
 
   std::vector<Shard> shards(options.threads);
@@ -117,8 +179,8 @@ CodecResult MeasureCodec(const CodecOptions& options) {
   };
   const auto encode = [&](int t) {
     Shard& shard = shards[t];
-    shard.encoded = Encode(options.format, options.dtype, source.data() + shard.share.first * size,
-                           shard.share.count, shard.frame->data());
+    shard.encoded = EncodeAs(options, source.data() + shard.share.first * size, shard.share.count,
+                             shard.frame->data());
   };
   const auto decode = [&](int t) {
     Decode(shards[t].frame->data(), target.data() + shards[t].share.first * size);
@@ -151,12 +213,12 @@ CodecResult MeasureCodec(const CodecOptions& options) {
   }
   for (int t = 0; t < options.threads; ++t) {
     result.decoded_right = result.decoded_right && valid[t];
-    if (options.format != Format::kDense) {
+    if (options.format != Format::kDense && !IsLossy(options.format)) {
       result.decoded_right = result.decoded_right && counted[t] == shards[t].encoded.nnz;
     }
   }
   result.decoded_right =
-      result.decoded_right && std::memcmp(target.data(), source.data(), elements * size) == 0;
+      result.decoded_right && DecodedRight(options, source.data(), target.data(), elements);
   return result;
 }
 

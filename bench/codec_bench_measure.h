@@ -14,6 +14,7 @@ struct CodecOptions {
   DType dtype = DType::kFloat32;
   Format format = Format::kPici;
   double sparsity = 0.9;
+  double bound = 1e-3;  // errorbound: absolute, of a smooth field up to 1 with noise of 0.01
   int threads = 1;
   int repeats = 25;
   uint64_t seed = 1;

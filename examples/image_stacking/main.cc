@@ -126,5 +126,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   wish.nodes = settings.nodes;
+  if (settings.nodes > 1 && wish.launcher.empty() && wish.arguments.empty()) {
+    wish.arguments = {"--peers-listen=127.0.0.1:0"};  // all on this machine
+  }
   return image_stacking::Main(settings, wish, json);
 }
