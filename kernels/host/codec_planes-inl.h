@@ -22,7 +22,7 @@ struct Rounding<double> {
   static constexpr double kLimit = 2251799813685248.0;  // 2^51
 };
 template <class T>
-inline constexpr Unsigned<T> kMagicBits = std::bit_cast<Unsigned<T>>(Rounding<T>::kMagic);
+inline constexpr Unsigned<T> kMagicBits = __builtin_bit_cast(Unsigned<T>, Rounding<T>::kMagic);
 
 template <class S, class T>
 SPCCL_INLINE Vec<S, T> FloatsOf(const Vec<S, Unsigned<T>>& integers) {
@@ -74,7 +74,7 @@ template <class S, class T, bool kFinite>
 SPCCL_INLINE Unsigned<T> LargestBits(const uint8_t* dense, uint64_t elements) {
   using U = Unsigned<T>;
   using I = std::make_signed_t<U>;
-  constexpr I kInfinity = std::bit_cast<I>(std::numeric_limits<T>::infinity());
+  constexpr I kInfinity = __builtin_bit_cast(I, std::numeric_limits<T>::infinity());
   constexpr size_t kStep = kLanes<S, U>;
   const auto larger = [](auto a, auto b) {
     const auto is = a > b;
@@ -99,7 +99,7 @@ SPCCL_INLINE Unsigned<T> LargestBits(const uint8_t* dense, uint64_t elements) {
 // For error bounds that are relative.
 template <class S, class T>
 double LargestFinite(const uint8_t* dense, uint64_t elements) {
-  return static_cast<double>(std::bit_cast<T>(LargestBits<S, T, true>(dense, elements)));
+  return static_cast<double>(__builtin_bit_cast(T, LargestBits<S, T, true>(dense, elements)));
 }
 
 // Adds `count` values, of which whole vectors may be read, to the accumulator.

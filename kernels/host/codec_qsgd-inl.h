@@ -83,7 +83,7 @@ bool EncodeQsgd(const uint8_t* dense, uint64_t elements, uint32_t bits, uint64_t
   for (uint64_t first = 0; first < elements; first += kBucketElements) {
     const uint64_t count = Smaller(elements - first, kBucketElements);
     const uint8_t* from = dense + first * sizeof(T);
-    const T largest = std::bit_cast<T>(LargestBits<S, T, false>(from, count));
+    const T largest = __builtin_bit_cast(T, LargestBits<S, T, false>(from, count));
     const bool scalable = largest >= BucketRange<T>::kLeast && largest <= BucketRange<T>::kMost;
     if (!scalable && largest != 0) return false;
     Store(scales, scalable ? largest / highest : T{0});
