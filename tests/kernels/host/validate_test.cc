@@ -93,7 +93,7 @@ TEST_P(ValidateTest, FindsWrongIdentity) {
               FaultIs(FrameError::kBadMagic, 0));
   EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.version = 2; })),
               FaultIs(FrameError::kBadVersion, 4));
-  EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.format = 5; })),
+  EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.format = kFormatCount; })),
               FaultIs(FrameError::kBadFormat, 5));
   EXPECT_THAT(Check(WithHeader(frame_, [](FrameHeader& h) { h.dtype = 10; })),
               FaultIs(FrameError::kBadDType, 6));
