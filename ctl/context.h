@@ -85,8 +85,8 @@ void AddStatusCommands(Tree* tree);    // status, version, wait
 void AddListCommands(Tree* tree);      // jobs, comms, buffers
 void AddSettingsCommands(Tree* tree);  // threshold, algo
 void AddTopCommand(Tree* tree);
-void AddSteerCommands(Tree* tree);  // events, drain, abort
-void AddJobCommands(Tree* tree);    // job register, job end
+void AddSteerCommands(Tree* tree);   // events, drain, abort
+void AddJobCommands(Tree* tree);     // job register, job end
 void AddFlightCommands(Tree* tree);  // trace, explain
 void AddDoctorCommand(Tree* tree);
 void AddFrameCommands(Tree* tree);

@@ -60,8 +60,8 @@ void PrintComms(const v1::ListCommsResponse& response, bool ranks, Context* cont
     table.Add({absl::StrCat(comm.id()), comm.job_id(), absl::StrCat(comm.uid()),
                absl::StrCat(comm.ranks()), comm.state(), NameOf(comm.settings().algorithm()),
                comm.running_algorithm().empty() ? "-" : comm.running_algorithm(),
-               CodecOf(comm.settings()), absl::StrCat(sums.ops()),
-               absl::StrCat(sums.failed_ops()), absl::StrCat(comm.queued_ops()), Sent(sums),
+               CodecOf(comm.settings()), absl::StrCat(sums.ops()), absl::StrCat(sums.failed_ops()),
+               absl::StrCat(comm.queued_ops()), Sent(sums),
                Sparsity(sums.last_input_nnz(), sums.last_input_elements()),
                Sparsity(sums.last_result_nnz(), sums.last_result_elements())});
   }

@@ -55,15 +55,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, Core
   auto engine = std::unique_ptr<Engine>(
       new Engine(std::move(options), std::move(hooks), loop, nodes, boot_id));
   const FlightOptions& flight = engine->options_.flight;
-  SPCCL_ASSIGN_OR_RETURN(
-      engine->scheduler_,
-      Scheduler::Create(engine->options_.channels, engine->options_.pin, flight.spans));
+  SPCCL_ASSIGN_OR_RETURN(engine->scheduler_, Scheduler::Create(engine->options_.channels,
+                                                               engine->options_.pin, flight.spans));
   if (flight.spans > 0) engine->spans_ = std::make_unique<runtime::SpanRing>(flight.spans);
   if (!flight.folder.empty() && flight.files > 0) {
     SPCCL_ASSIGN_OR_RETURN(
         engine->flight_files_,
-        FlightFiles::Open(
-            {.folder = flight.folder, .files = flight.files, .bytes = flight.bytes}));
+        FlightFiles::Open({.folder = flight.folder, .files = flight.files, .bytes = flight.bytes}));
   }
   engine->keeper_ = std::make_unique<FlightKeeper>();
   SPCCL_RETURN_IF_ERROR(engine->Listen());

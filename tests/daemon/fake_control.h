@@ -50,7 +50,7 @@ class FakeControl final : public Control {
   std::condition_variable changed_;
   Snapshot snapshot_;
   absl::Status failure_;
-  int answers_left_ = -1;  // negative: no limit
+  int answers_left_ = -1;                         // negative: no limit
   std::map<uint64_t, v1::FlightRecord> flights_;  // by communicator
   std::vector<std::pair<uint64_t, std::string>> aborts_;
   std::vector<Event> kept_;
