@@ -24,6 +24,9 @@ class SliceGate {
     return slice;
   }
 
+  // How many have been claimed; total() or more: all. For people: relaxed, as Claim().
+  uint64_t next() const { return next_.load(std::memory_order_relaxed); }
+
   bool Complete() { return End(1); }
 
   // No slice is claimed after this. Idempotent.
