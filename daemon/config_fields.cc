@@ -249,8 +249,9 @@ void AddPeerFields(std::vector<Field>* fields) {
 Field MetricsListen() {
   return Make(
       "metrics_listen",
-      "Where metrics are served; unix: metrics.sock in the runtime folder; empty: nowhere; port 0: "
-      "any. Whoever may connect sees all jobs' ids.",
+      "Where metrics are served, all jobs' to whoever may connect; unix: metrics.sock in the "
+      "runtime "
+      "folder; empty: nowhere; port 0: any.",
       "unix, unix:PATH with an absolute path, HOST:PORT with an IP address (IPv6 in brackets) or "
       "localhost, or an empty string",
       {TomlType::kString},

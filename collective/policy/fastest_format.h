@@ -31,10 +31,7 @@ constexpr double SecondsAByte(double density, double rate_0, double rate_1) {
 // Whether a frame of the format can stand for a slice of `elements` elements, whatever they are,
 // without loss.
 constexpr bool Represents(Format format, uint64_t elements) {
-  const bool exact = format == Format::kDense || format == Format::kPici ||
-                     format == Format::kPiciColumn || format == Format::kCoo ||
-                     format == Format::kGap;
-  return exact && elements <= kMaxFrameElements;
+  return !IsLossy(format) && elements <= kMaxFrameElements;
 }
 
 // What codec auto may take between nodes: nothing that could not stand for every slice.

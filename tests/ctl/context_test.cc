@@ -128,7 +128,8 @@ TEST_F(ContextTest, Thresholds) {
   EXPECT_EQ(settings_->Get(daemon::CommScope{41}).pici.intra, 0);
   EXPECT_EQ(Tool({"threshold", "set", "--inter", "auto", "--comm", "41"}).code, kFine);
   EXPECT_EQ(settings_->Get(daemon::CommScope{41}).pici.inter, policy::kAutoThreshold);
-  EXPECT_THAT(Tool({"threshold", "get", "--comm", "41"}).out, HasSubstr("auto *"));
+  EXPECT_EQ(Tool({"threshold", "set", "--inter", "auto", "--job", "job-41"}).code, kFine);
+  EXPECT_THAT(Tool({"threshold", "get", "--job", "job-41"}).out, HasSubstr("auto *"));
   EXPECT_EQ(Tool({"threshold", "set", "--intra", "0.125"}).code, kFine);
   EXPECT_EQ(settings_->Get(daemon::GlobalScope{}).pici.intra, 0.125);
   EXPECT_EQ(Tool({"algo", "set", "ring"}).code, kFine);

@@ -32,7 +32,7 @@ void ExpectRefused(const shm::Request& request, size_t fds, const char* reason) 
 }
 
 TEST(ParseRequestTest, TakesEveryTypeAndNoOther) {
-  for (uint32_t type = 1; type <= 10; ++type) {
+  for (uint32_t type = 1; type <= 11; ++type) {
     const auto request_type = static_cast<shm::RequestType>(type);
     const size_t fds = request_type == shm::RequestType::kRegisterMemfd ? 1 : 0;
     const auto parsed = Parse(Valid(request_type), fds);
