@@ -40,7 +40,7 @@ TEST(ParseRequestTest, TakesEveryTypeAndNoOther) {
     EXPECT_EQ(parsed->type, request_type);
     ExpectRefused(Valid(request_type), fds + 1, "descriptors");
   }
-  for (const uint32_t type : {0u, 11u, 0x80000000u, 0xFFFFFFFFu}) {
+  for (const uint32_t type : {0u, 12u, 0x80000000u, 0xFFFFFFFFu}) {
     ExpectRefused(Valid(static_cast<shm::RequestType>(type)), 0, "unknown type");
   }
   ExpectRefused(Valid(shm::RequestType::kRegisterMemfd), 0, "descriptors");
