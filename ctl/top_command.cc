@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -77,8 +78,8 @@ void PrintText(const v1::Telemetry& now, const std::vector<Row>& rows, bool clea
     table.Add({absl::StrCat(row.comm->id()), row.comm->job_id(), absl::StrCat(row.comm->ranks()),
                row.comm->state(),
                row.comm->running_algorithm().empty() ? "-" : row.comm->running_algorithm(),
-               absl::StrCat(static_cast<int64_t>(row.ops_per_s + 0.5)),
-               HumanBytes(row.payload_bytes_per_s), Percent(row.busy, 1),
+               absl::StrCat(std::llround(row.ops_per_s)), HumanBytes(row.payload_bytes_per_s),
+               Percent(row.busy, 1),
                Percent(static_cast<double>(row.wire_bytes), static_cast<double>(row.dense_bytes)),
                Formats(*row.comm), Sparsity(sums.last_input_nnz(), sums.last_input_elements()),
                Sparsity(sums.last_result_nnz(), sums.last_result_elements()),

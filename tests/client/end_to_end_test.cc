@@ -197,8 +197,8 @@ int SumOnStreams(const RankWorld& world) {
   }
   for (int round = 0; round < kRounds; ++round) {
     const int ranks = world.ranks;
-    const auto sum = static_cast<float>(round * ranks + ranks * (ranks - 1) / 2);
-    if (recv[round] != std::vector<float>(kCount, sum)) return __LINE__;
+    const int sum = round * ranks + ranks * (ranks - 1) / 2;
+    if (recv[round] != std::vector<float>(kCount, static_cast<float>(sum))) return __LINE__;
   }
   return 0;
 }

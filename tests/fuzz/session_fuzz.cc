@@ -115,7 +115,7 @@ class Client {
       case 2:
         PushSlot(data);
         break;
-      case 3:
+      default:
         Scribble(data);
         break;
     }
@@ -127,7 +127,7 @@ class Client {
   void SendRequest(fuzz::Input& data) {
     shm::Request request{};
     request.magic = shm::kSessionMagic;
-    request.type = static_cast<shm::RequestType>(data.UpTo(11));
+    request.type = static_cast<shm::RequestType>(data.UpTo(12));
     request.request_id = data.Number<uint8_t>();
     data.Read(request.bytes, sizeof request.bytes);
     if (request.type == shm::RequestType::kCommInit && data.OneIn(2)) {

@@ -7,11 +7,11 @@
 
 namespace spccl::testing {
 
-inline const absl::Status& StatusOf(const absl::Status& status) {
+inline absl::Status StatusOf(absl::Status status) {
   return status;
 }
 template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& value) {
+absl::Status StatusOf(const absl::StatusOr<T>& value) {
   return value.status();
 }
 
@@ -21,7 +21,7 @@ MATCHER(IsOk, "is OK") {
 }
 
 MATCHER_P2(FailsWith, code, message, "fails with the code and the message") {
-  const absl::Status& status = StatusOf(arg);
+  const absl::Status status = StatusOf(arg);
   *result_listener << status.ToString();
   return status.code() == code &&
          ::testing::ExplainMatchResult(message, std::string(status.message()), result_listener);

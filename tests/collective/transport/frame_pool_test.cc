@@ -42,7 +42,7 @@ TEST(FramePoolTest, MovesAndEmptyFrames) {
   a.set_size_bytes(70);
   std::byte* const data = a.data();
   Frame b = std::move(a);
-  EXPECT_FALSE(a.valid());
+  EXPECT_FALSE(a.valid());  // NOLINT(bugprone-use-after-move): that is what is tested
   EXPECT_EQ(b.data(), data);
   EXPECT_EQ(b.size_bytes(), 70U);
   b = pool.Take(100);
