@@ -56,7 +56,7 @@ TEST(FramePoolTest, SeveralThreads) {
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 2000; ++i) {
-        Frame frame = pool.Take(static_cast<size_t>(100 + i));
+        Frame frame = pool.Take(100 + static_cast<size_t>(i));
         *frame.data() = static_cast<std::byte>(t);
         ASSERT_EQ(*frame.data(), static_cast<std::byte>(t));
       }
