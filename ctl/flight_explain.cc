@@ -19,7 +19,7 @@ using v1::FlightRecord;
 // A rank that posts later than this after the first is worth a word.
 constexpr double kLateSeconds = 1e-3;
 
-std::string NameOf(const FlightOp* op, uint64_t sequence) {
+std::string OperationName(const FlightOp* op, uint64_t sequence) {
   std::string text = absl::StrCat("operation ", sequence);
   if (op != nullptr && !op->what().empty())
     absl::StrAppend(&text, " (", Printable(op->what()), ")");
@@ -163,7 +163,7 @@ bool Finder::FindNotPosted() {
   }
   if (names.empty()) return false;
   found_.phase = "not-posted";
-  std::string text = absl::StrCat(NameOf(op, at_), " waits for ");
+  std::string text = absl::StrCat(OperationName(op, at_), " waits for ");
   for (size_t i = 0; i < names.size(); ++i) {
     const char* const before = i == 0 ? "" : i + 1 == names.size() ? " and " : ", ";
     absl::StrAppend(&text, before, names[i]);
@@ -215,7 +215,7 @@ void Finder::BlameSilent(const FlightNode& node, const FlightDoing& wait) {
   found_.node = node.name();
   silent_ = &node;
   for (const uint32_t rank : node.ranks()) found_.late_ranks.push_back(rank);
-  found_.verdict = absl::StrCat(NameOf(here_.Runs() ? here_.Current() : nullptr, at_),
+  found_.verdict = absl::StrCat(OperationName(here_.Runs() ? here_.Current() : nullptr, at_),
                                 " waits for ", frame ? "frames from " : "room on the link to ",
                                 name, ", whose daemon does not answer");
   found_.lines.push_back(absl::StrCat("look next at ", name, " (its daemon is at ",
@@ -231,12 +231,12 @@ void Finder::SayWork(const FlightView& view) {
     found_.phase = "wait-slice";
     found_.late_ranks.push_back(slice->rank());
     found_.verdict =
-        absl::StrCat(NameOf(view.Current(), at_), " waits for ", view.NameOf(slice->rank()),
+        absl::StrCat(OperationName(view.Current(), at_), " waits for ", view.NameOf(slice->rank()),
                      On(view), " to hand its data over or take it back");
     SayLate(view, slice->rank());
   } else if (const FlightDoing* const work = Oldest(record, FlightDoing::KIND_RUNS)) {
     found_.phase = "runs";
-    found_.verdict = absl::StrCat(NameOf(view.Current(), at_), " runs", On(view),
+    found_.verdict = absl::StrCat(OperationName(view.Current(), at_), " runs", On(view),
                                   ": a thread is at ", Printable(work->step()));
     if (work->since_ns() != 0) {
       found_.lines.push_back(
@@ -244,7 +244,7 @@ void Finder::SayWork(const FlightView& view) {
     }
   } else {
     found_.phase = "queued";
-    found_.verdict = absl::StrCat(NameOf(view.Current(), at_), " is queued", On(view),
+    found_.verdict = absl::StrCat(OperationName(view.Current(), at_), " is queued", On(view),
                                   ": no channel thread has taken its next slice");
     found_.lines.push_back(
         absl::StrCat(view.NodeName(), " has ", record.channels(),
@@ -278,7 +278,7 @@ void Finder::Follow(const FlightView& from) {
     if (next == nullptr || visited.contains(&next->record()) || !next->Runs() ||
         next->At() != at_) {
       found_.verdict = absl::StrCat(
-          NameOf(view->Current(), at_), " waits for frames that are on their way",
+          OperationName(view->Current(), at_), " waits for frames that are on their way",
           node == nullptr
               ? ""
               : absl::StrCat(" between ", view->NodeName(), " and ", Printable(node->name())));
@@ -292,8 +292,8 @@ void Finder::FindRunning(const FlightView& from) {
   SayPosted(from);
   if (!from.Runs()) {
     found_.phase = "queued";
-    found_.verdict = absl::StrCat(NameOf(from.Current(), at_), " has been posted by all ranks",
-                                  On(from), " and begins next");
+    found_.verdict = absl::StrCat(OperationName(from.Current(), at_),
+                                  " has been posted by all ranks", On(from), " and begins next");
     return;
   }
   const FlightRecord& record = from.record();

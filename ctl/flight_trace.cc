@@ -21,7 +21,7 @@ using v1::FlightSpan;
 
 constexpr int kRanks = 1, kChannels = 2, kWaits = 3, kProcesses = 3;  // of a node
 
-std::string NameOf(FlightSpan::Kind kind) {
+std::string SpanName(FlightSpan::Kind kind) {
   switch (kind) {
     case FlightSpan::KIND_LOCAL:
       return "local";
@@ -235,7 +235,7 @@ void Writer::AddSpan(const v1::FlightRecord& record, const FlightSpan& span, int
                      .tid = tid,
                      .begin_ns = OfDay(record, span.begin_ns()),
                      .end_ns = OfDay(record, span.begin_ns() + span.duration_ns()),
-                     .name = NameOf(span.kind()),
+                     .name = SpanName(span.kind()),
                      .category = IsWait(span) ? "wait" : "work",
                      .args = ArgsOf(span)});
 }
