@@ -75,7 +75,7 @@ done
 if [ "$fuzz_seconds" -gt 0 ]; then
   step "fuzz configure" cmake --preset fuzz -DSPCCL_FUZZ_SECONDS="$fuzz_seconds" &&
     step "fuzz build" cmake --build --preset fuzz -j "$jobs" &&
-    step "fuzz $fuzz_seconds s each" ctest --preset fuzz -j "$jobs" || failures=$((failures + 1))
+    step "fuzz $fuzz_seconds s each" ctest --preset fuzz -j "$((jobs + 1))" || failures=$((failures + 1))
 fi
 
 if [ "$owns_steps" = yes ]; then steps_summary || true; fi
