@@ -223,6 +223,9 @@ Relay::End Relay::Exchange(const Buffers& buffers, const Hooks& hooks) {
   if (!Await(is_decided, hooks.has_ended) || decision == shm::Declined(buffers.sequence)) {
     return End::kElsewhere;
   }
+  // Acquire: what this rank did in its last operation, perhaps in another thread, is over. The
+  // daemon has seen that before it decided; ThreadSanitizer does not see the daemon.
+  static_cast<void>(control(rank_).done.load(std::memory_order_acquire));
   Passage passage(*this, buffers);
   const auto can_step = [&passage] { return passage.CanStep(); };
   while (!passage.is_over()) {
