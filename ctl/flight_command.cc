@@ -2,8 +2,8 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,10 +41,10 @@ void AddSource(CLI::App* app, const std::shared_ptr<RecordSource>& source) {
 
 absl::StatusOr<v1::FlightRecord> ReadRecord(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, absl::StrCat("open ", path));
-  const std::string content((std::istreambuf_iterator<char>(file)),
-                            std::istreambuf_iterator<char>());
-  absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content);
+  std::stringstream content;
+  content << file.rdbuf();
+  if (!file) return ErrnoStatus(errno, absl::StrCat("read ", path));
+  absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content.str());
   if (!record.ok()) return Annotate(record.status(), path);
   return record;
 }

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
-#include <iterator>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -238,8 +238,9 @@ void AddProcesses(v1::FlightRecord* record) {
   for (v1::FlightRank& member : *record->mutable_members()) {
     if (!member.node().empty() || member.pid() <= 0) continue;
     std::ifstream file(absl::StrCat("/proc/", member.pid(), "/stat"));
-    const std::string stat((std::istreambuf_iterator<char>(file)),
-                           std::istreambuf_iterator<char>());
+    // Not by iterators, which throw where the process ends between the opening and the reading.
+    std::string stat;
+    std::getline(file, stat, '\0');
     const bool gone = stat.empty() && ::kill(member.pid(), 0) != 0 && errno == ESRCH;
     member.set_process(gone ? "gone" : ProcessStateOf(stat));
   }

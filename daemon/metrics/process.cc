@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,7 +33,8 @@ std::optional<uint64_t> CountDescriptors() {
 // number 3 in proc(5).
 std::vector<std::string> ReadStat() {
   std::ifstream file("/proc/self/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text;
+  std::getline(file, text, '\0');
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};
   return absl::StrSplit(text.substr(name_end + 1), ' ', absl::SkipWhitespace());
