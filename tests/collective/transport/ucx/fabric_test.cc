@@ -67,8 +67,8 @@ TEST_P(PropertyTest, EachFrameOnceInOrderWithItsBytes) {
   const auto comm0 = pair.Open(0, kKey), comm1 = pair.Open(1, kKey);
   constexpr int kOperations = 3, kLanes = 8, kFrames = 20;
   constexpr size_t kSizes[] = {1, 48, 1000, 8191, 8192, 8193, 65'536, 262'192, 1 << 20};
+  std::vector<RecordingSink> sinks0(kOperations), sinks1(kOperations);  // outlive what calls them
   std::unique_ptr<Transport> ops[2][kOperations];
-  std::vector<RecordingSink> sinks0(kOperations), sinks1(kOperations);
   const auto open = [&](int node, int op) {
     auto opened = (node == 0 ? comm0 : comm1)->OpenOperation(Operation(op));
     ASSERT_TRUE(opened.ok()) << opened.status();
