@@ -138,13 +138,14 @@ void PrintForecasts(const v1::ListCommsResponse& response, Context* context) {
 }
 
 void PrintSends(const v1::ListCommsResponse& response, Context* context) {
-  Table steps({"#COMM", "OPERATION", "ALGO", "#SEND", "PHASE", "LINK", "DECIDED", "#SPARSITY",
-               "#THRESHOLD", "#SENT/DENSE"});
+  Table steps({"#COMM", "OPERATION", "ALGO", "WAY", "#SEND", "PHASE", "LINK", "DECIDED",
+               "#SPARSITY", "#THRESHOLD", "#SENT/DENSE"});
   Table times({"#COMM", "#ENCODING", "#SENDING", "#REDUCING", "#AWAITED FRAMES", "#AWAITED ROOM"});
   for (const v1::Comm& comm : response.comms()) {
     const std::string id = absl::StrCat(comm.id());
-    for (const v1::SendStep& step : comm.last_sends().steps()) {
-      steps.Add({id, comm.last_sends().operation(), comm.last_sends().algorithm(),
+    const v1::Sends& sends = comm.last_sends();
+    for (const v1::SendStep& step : sends.steps()) {
+      steps.Add({id, sends.operation(), sends.algorithm(), sends.way().empty() ? "-" : sends.way(),
                  absl::StrCat(step.step()), step.phase(), step.link(), Counts(step.decisions()),
                  Number(step.has_sparsity(), step.sparsity()),
                  Number(step.has_threshold(), step.threshold()),

@@ -46,6 +46,7 @@ struct Counters {
 struct SendsInfo {
   std::string operation;  // "all_reduce"
   std::string algorithm;  // "recursive-doubling"
+  std::string way;        // of sending: "model", "pici first"; empty: not by trial
   std::vector<runtime::SendStepStats> steps;
 };
 

@@ -88,6 +88,7 @@ void FillFormats(const runtime::SendStepStats& step, v1::SendStep* to) {
 void FillSends(const SendsInfo& from, v1::Sends* to) {
   to->set_operation(from.operation);
   to->set_algorithm(from.algorithm);
+  to->set_way(from.way);
   for (size_t i = 0; i < from.steps.size(); ++i) {
     const runtime::SendStepStats& step = from.steps[i];
     v1::SendStep& said = *to->add_steps();

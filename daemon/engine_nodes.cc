@@ -240,6 +240,7 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(
           op, ranks, settings, TuningOf(entry, running->sequence), open,
           [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); }));
   entry.running_algorithm = std::string(policy::NameOf(planned.algorithm));
+  entry.running_way = std::move(planned.way);
   return std::move(planned.task);
 }
 

@@ -357,7 +357,9 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
                                      result, running->payload_bytes);
     if (entry->across()) {
       NoteDensity(*entry->group, op.kind, result.stats);
-      entry->group->plans->Note(op.kind, result.stats);
+      if (result.status.ok()) {
+        entry->group->plans->Note(op.kind, result.stats, now_ns - running->began_ns);
+      }
     }
     if (result.status.ok() && result.stats.dense_bytes != 0) {
       NoteSends(*entry, op.kind, result.stats);
@@ -384,6 +386,7 @@ void Engine::NoteSends(CommEntry& entry, OpKind kind, const runtime::OpStats& st
   entry.last_sends =
       std::make_shared<const SendsInfo>(SendsInfo{.operation = std::string(NameOf(kind)),
                                                   .algorithm = entry.running_algorithm,
+                                                  .way = entry.running_way,
                                                   .steps = stats.send_steps});
   const int64_t now_ns = MonotonicNanos();
   const auto [told, is_new] = entry.sends_told.try_emplace(kind);

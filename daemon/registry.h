@@ -156,6 +156,7 @@ struct CommEntry {
   Counters counters;
   std::shared_ptr<const std::vector<std::string>> rank_names;  // once it is ready
   std::string running_algorithm;
+  std::string running_way;                   // of sending, where that is by trial; else empty
   std::optional<policy::Settings> settings;  // as they were at settings_version
   uint64_t settings_version = 0;
   std::shared_ptr<const SendsInfo> last_sends;  // of the last operation that sent frames

@@ -73,7 +73,10 @@ std::string Tell(const SendsInfo& sends, bool numbers) {
     }
     first = end;
   }
-  return absl::StrCat(sends.operation, " by ", sends.algorithm, ": ", absl::StrJoin(parts, "; "));
+  const std::string way =
+      sends.way.empty() || !numbers ? "" : absl::StrCat(", sending by trial: ", sends.way);
+  return absl::StrCat(sends.operation, " by ", sends.algorithm, way, ": ",
+                      absl::StrJoin(parts, "; "));
 }
 
 }  // namespace

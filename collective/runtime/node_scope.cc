@@ -1,6 +1,7 @@
 #include "collective/runtime/node_scope.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,8 @@ constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 constexpr size_t kMaxRanks = 1024;
 // Plans that are kept: those of all operations and algorithms, and of some roots.
 constexpr size_t kMaxPlans = 64;
+// Trials that are kept: a program has few kinds of operations that differ so much.
+constexpr size_t kMaxTrials = 256;
 
 // Of splitmix64 (Steele et al., 2014).
 uint64_t Mix(uint64_t digest, uint64_t value) {
@@ -86,8 +89,22 @@ absl::StatusOr<const NodeScope::Planned*> NodeScope::PlanFor(const OpDesc& op,
   return &planned;
 }
 
-void NodeScope::Note(OpKind kind, const OpStats& stats) {
+NodeScope::Trial& NodeScope::TrialFor(const OpDesc& op, policy::Algorithm algorithm,
+                                      const policy::Tuning& tuning) {
+  const TrialKey key(op.kind, op.dtype, algorithm, std::bit_width(op.count),
+                     tuning.densities[static_cast<size_t>(op.kind)]);
+  const auto found = trials_.find(key);
+  if (found != trials_.end()) return found->second;
+  if (trials_.size() >= kMaxTrials) trials_.clear();
+  std::vector<policy::Way> ways = policy::WaysToTry(algorithm, tuning, op, topology_);
+  const policy::Trials trials(ways.size());
+  return trials_.try_emplace(key, Trial{std::move(ways), trials}).first->second;
+}
+
+void NodeScope::Note(OpKind kind, const OpStats& stats, int64_t took_ns) {
   habits_[static_cast<size_t>(kind)] = policy::HabitOf(stats.decisions);
+  if (on_trial_) on_trial_->trial->trials.Took(on_trial_->way, took_ns);
+  on_trial_.reset();
 }
 
 absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
@@ -107,6 +124,12 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   for (size_t i = 0; i < local.size(); ++i) options.ranks[local_ranks_[i]] = local[i];
   options.node_of_rank = node_of_rank_;
   options.settings = settings;
+  on_trial_.reset();
+  if (policy::LeavesAllOpen(settings) && settings.lossy.format == Format::kDense) {
+    Trial& trial = TrialFor(op, algorithm, tuning);
+    on_trial_ = OnTrial{&trial, trial.trials.Next()};
+    options.settings = policy::Apply(settings, trial.ways[on_trial_->way]);
+  }
   options.costs = tuning.costs;
   options.habit = habits_[static_cast<size_t>(op.kind)];
   const uint64_t chunk = Layout(op, options.plan->plan.chunks, 1).largest_chunk();
@@ -118,7 +141,10 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
   SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));
   options.transport = std::make_unique<transport::MeshTransport>(is_local_, std::move(far));
-  return PlannedTask{std::make_unique<PlanTask>(std::move(options), std::move(done)), algorithm};
+  return PlannedTask{
+      .task = std::make_unique<PlanTask>(std::move(options), std::move(done)),
+      .algorithm = algorithm,
+      .way = on_trial_ ? policy::NameOf(on_trial_->trial->ways[on_trial_->way]) : std::string()};
 }
 
 }  // namespace spccl::runtime

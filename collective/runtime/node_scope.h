@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -15,7 +17,9 @@
 #include "collective/op.h"
 #include "collective/policy/choose_plan.h"
 #include "collective/policy/settings.h"
+#include "collective/policy/trials.h"
 #include "collective/policy/tuning.h"
+#include "collective/policy/ways.h"
 #include "collective/runtime/rank_buffers.h"
 #include "collective/runtime/task.h"
 #include "collective/transport/transport.h"
@@ -33,6 +37,7 @@ using OpenTransport = std::function<absl::StatusOr<std::unique_ptr<transport::Tr
 struct PlannedTask {
   std::unique_ptr<Task> task;
   policy::Algorithm algorithm = policy::Algorithm::kAuto;  // the one that was chosen
+  std::string way;  // of sending, where that is by trial (policy/ways.h); else empty
 };
 
 // A communicator as one of its nodes sees it; one a communicator. Keeps the plans that its
@@ -62,8 +67,10 @@ class NodeScope {
                                        const policy::Tuning& tuning, const OpenTransport& open,
                                        DoneFn done);
 
-  // Tells how an operation went: the next of its kind leans towards that where a threshold is auto.
-  void Note(OpKind kind, const OpStats& stats);
+  // Tells how the operation of the last MakeTask went, and how long it took: where a threshold is
+  // auto, the next of its kind leans towards that, or goes the way that has been fastest. Of one
+  // that failed nothing is told.
+  void Note(OpKind kind, const OpStats& stats, int64_t took_ns);
 
  private:
   using PlanKey = std::tuple<OpKind, uint32_t, policy::Algorithm>;  // with the root
@@ -72,11 +79,24 @@ class NodeScope {
     std::vector<uint32_t> mine;  // participants
     uint64_t digest = 0;
   };
+  // Operations that go the same way: of one kind, element type and algorithm, about as large, of
+  // the same expected density.
+  using TrialKey = std::tuple<OpKind, DType, policy::Algorithm, int, double>;
+  struct Trial {
+    std::vector<policy::Way> ways;
+    policy::Trials trials;
+  };
+  struct OnTrial {
+    Trial* trial;
+    size_t way;
+  };
 
   NodeScope(std::vector<uint32_t> node_of_rank, uint32_t here);
   absl::Status CheckOperation(const OpDesc& op, size_t buffers) const;
   // Valid until the next call.
   absl::StatusOr<const Planned*> PlanFor(const OpDesc& op, policy::Algorithm algorithm);
+  // Valid until the next call.
+  Trial& TrialFor(const OpDesc& op, policy::Algorithm algorithm, const policy::Tuning& tuning);
 
   const std::vector<uint32_t> node_of_rank_;
   const policy::Topology topology_;
@@ -84,6 +104,8 @@ class NodeScope {
   std::vector<uint32_t> local_ranks_;
   std::map<PlanKey, Planned> plans_;
   std::array<policy::Habit, kOpKindCount> habits_{};
+  std::map<TrialKey, Trial> trials_;
+  std::optional<OnTrial> on_trial_;  // the last task
 };
 
 }  // namespace spccl::runtime

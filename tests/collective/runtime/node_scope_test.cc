@@ -99,6 +99,47 @@ TEST(NodeScopeTest, EveryAlgorithmOverUcx) {
   }
 }
 
+// Where codec and thresholds are auto, ways to send are tried, and the one that was told to be the
+// fastest stays.
+TEST(NodeScopeTest, TheWayThatWasFastestStays) {
+  UcxNodes nodes({0, 1});
+  ClusterCase c;
+  c.algorithm = Algorithm::kSplit;
+  c.op = {.kind = OpKind::kAllReduce, .count = 20'000};
+  c.node_of_rank = {0, 1};
+  c.sparsity = 0.98;
+  c.settings = {.pici = policy::kAutoThresholds, .coo = policy::kAutoThresholds};
+  policy::Tuning tuning;
+  tuning.algorithm = c.algorithm;
+  tuning.densities.fill(0.02);
+  const std::vector<Bytes> inputs = InputsOf(c);
+  std::vector<std::string> ways;
+  for (uint64_t sequence = 0; sequence < 40; ++sequence) {
+    RankMemory memory(c.op, inputs, false, false);
+    std::vector<std::thread> threads;
+    std::vector<std::string> way(nodes.size());
+    for (uint32_t node = 0; node < nodes.size(); ++node) {
+      threads.emplace_back([&, node] {
+        ResultBox box;
+        auto made = nodes.Make(node, sequence, c.op, memory, c.settings, tuning, box.Fn());
+        ASSERT_TRUE(made.ok()) << made.status();
+        RunTask(made->task.get(), 1);
+        way[node] = made->way;
+        nodes.scope(node).Note(c.op.kind, box.result()->stats, made->way == "coo" ? 50 : 80);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(way[0], way[1]) << "operation " << sequence;
+    const auto difference =
+        FirstDifference(c.op.dtype, memory.Received(0), CollectiveOracle(c.op, inputs)[0]);
+    ASSERT_FALSE(difference.has_value()) << way[0] << ", element " << *difference;
+    ways.push_back(way[0]);
+  }
+  EXPECT_EQ(ways.front(), "model");
+  EXPECT_THAT(ways, ::testing::IsSupersetOf({"pici", "coo", "gap"}));
+  EXPECT_THAT(std::vector<std::string>(ways.end() - 10, ways.end()), ::testing::Each("coo"));
+}
+
 TEST(NodeScopeTest, WhatTheLinkWasGivenIsBounded) {
   ClusterCase c;
   c.algorithm = Algorithm::kTree;

@@ -43,6 +43,7 @@ class UcxNodes {
 
   uint32_t size() const { return static_cast<uint32_t>(fabrics_.size()); }
   Fabric& fabric(uint32_t node) { return *fabrics_[node]; }
+  NodeScope& scope(uint32_t node) { return *scopes_[node]; }
   const std::shared_ptr<Link>& link(uint32_t from, uint32_t to) { return links_[from][to]; }
 
   // This node's task; the operations of a node are counted.

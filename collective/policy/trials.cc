@@ -1,0 +1,54 @@
+#include "collective/policy/trials.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+
+namespace spccl::policy {
+
+Trials::Trials(size_t ways) : ways_(ways) {
+  SPCCL_CHECK(ways > 0);
+}
+
+size_t Trials::Next() {
+  const uint64_t asked = asked_++;
+  if (asked < kFirstTrials * ways_.size()) {
+    const size_t way = asked % ways_.size();
+    return IsHopeless(way) ? best_ : way;
+  }
+  if (asked % kRetrialEvery == 0) return asked / kRetrialEvery % ways_.size();
+  return best_;
+}
+
+void Trials::Took(size_t way, int64_t time) {
+  SPCCL_CHECK(way < ways_.size());
+  Seen& seen = ways_[way];
+  seen.times[seen.count++ % kKept] = time;
+  // Anew from the one in use, which may have become slower.
+  size_t best = best_;
+  for (size_t other = 0; other < ways_.size(); ++other) {
+    const std::optional<int64_t> least = TimeOf(best), its = TimeOf(other);
+    if (!its || other == best) continue;
+    // Among the others, the least; against the one in use, with an allowance.
+    const double allowed = best == best_ ? 1 - kHysteresis : 1;
+    if (!least || static_cast<double>(*its) < static_cast<double>(*least) * allowed) best = other;
+  }
+  best_ = best;
+}
+
+std::optional<int64_t> Trials::TimeOf(size_t way) const {
+  const Seen& seen = ways_[way];
+  if (seen.count == 0) return std::nullopt;
+  auto times = seen.times;
+  const size_t kept = std::min<size_t>(seen.count, kKept);
+  const size_t which = std::min<size_t>(1, kept - 1);
+  std::nth_element(times.begin(), times.begin() + which, times.begin() + kept);
+  return times[which];
+}
+
+bool Trials::IsHopeless(size_t way) const {
+  const std::optional<int64_t> its = TimeOf(way), least = TimeOf(best_);
+  return way != 0 && its && least && *its / kHopeless > *least;
+}
+
+}  // namespace spccl::policy

@@ -1,0 +1,56 @@
+// Which of a few ways to do the same thing is fastest, found by doing it each way now and then.
+// Pure; no clock, and no chance: those who ask alike are answered alike.
+//
+// A bandit with a schedule: first every way kFirstTrials times, in turn; from then on the fastest,
+// and every kRetrialEvery-th time one of the others, in turn. What counts of a way is the second
+// least of what it took the last few times: what disturbs an operation makes it longer, hardly ever
+// shorter. Another way is taken only if it is faster by more than kHysteresis.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace spccl::policy {
+
+// Copyable, not thread-safe.
+class Trials {
+ public:
+  static constexpr size_t kFirstTrials = 3;
+  static constexpr size_t kRetrialEvery = 64;
+  static constexpr double kHysteresis = 0.03;
+  // A way, other than the first, that took so many times as long as the best is passed over at
+  // first.
+  static constexpr int64_t kHopeless = 2;
+
+  // Of ways 0 to `ways` - 1, one at least. The first is taken where nothing is known.
+  explicit Trials(size_t ways);
+
+  // The way to do it next.
+  size_t Next();
+  // What it took so, in any unit; of what failed nothing is told.
+  void Took(size_t way, int64_t time);
+
+  // The fastest so far.
+  size_t best() const { return best_; }
+  bool settled() const { return asked_ >= kFirstTrials * ways_.size(); }
+  // What counts of a way; empty before it was tried.
+  std::optional<int64_t> TimeOf(size_t way) const;
+
+ private:
+  static constexpr size_t kKept = 9;
+  struct Seen {
+    std::array<int64_t, kKept> times{};
+    uint64_t count = 0;
+  };
+
+  bool IsHopeless(size_t way) const;
+
+  std::vector<Seen> ways_;
+  uint64_t asked_ = 0;
+  size_t best_ = 0;
+};
+
+}  // namespace spccl::policy

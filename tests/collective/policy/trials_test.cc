@@ -1,0 +1,99 @@
+#include "collective/policy/trials.h"
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace spccl::policy {
+namespace {
+
+// Runs `count` operations whose ways take `times`; says how often each way went.
+std::vector<size_t> Repeat(Trials* trials, const std::vector<int64_t>& times, size_t count) {
+  std::vector<size_t> went(times.size());
+  for (size_t i = 0; i < count; ++i) {
+    const size_t way = trials->Next();
+    ++went[way];
+    trials->Took(way, times[way]);
+  }
+  return went;
+}
+
+TEST(TrialsTest, OneWayIsAlwaysTaken) {
+  Trials trials(1);
+  EXPECT_EQ(Repeat(&trials, {7}, 200), (std::vector<size_t>{200}));
+  EXPECT_EQ(trials.TimeOf(0), 7);
+}
+
+TEST(TrialsTest, EveryWayIsTriedThenTheFastestIsTaken) {
+  Trials trials(3);
+  EXPECT_FALSE(trials.settled());
+  EXPECT_EQ(Repeat(&trials, {120, 100, 150}, 9), (std::vector<size_t>{3, 3, 3}));
+  EXPECT_TRUE(trials.settled());
+  EXPECT_EQ(trials.best(), 1U);
+  const std::vector<size_t> went = Repeat(&trials, {120, 100, 150}, 640);
+  EXPECT_GE(went[1], 630U);
+  EXPECT_GT(went[0], 0U);
+  EXPECT_GT(went[2], 0U);
+}
+
+TEST(TrialsTest, TheFirstIsKeptUnlessAnotherIsClearlyFaster) {
+  Trials close(2), clear(2);
+  Repeat(&close, {100, 98}, 100);
+  Repeat(&clear, {100, 96}, 100);
+  EXPECT_EQ(close.best(), 0U);
+  EXPECT_EQ(clear.best(), 1U);
+}
+
+// The first operation sets up connections and touches memory: it may take any time.
+TEST(TrialsTest, AColdFirstOperationDoesNotDecide) {
+  Trials trials(2);
+  trials.Took(trials.Next(), 100'000);
+  Repeat(&trials, {50, 100}, 20);
+  EXPECT_EQ(trials.best(), 0U);
+}
+
+TEST(TrialsTest, AHopelessWayIsTriedOnceAtFirst) {
+  Trials trials(2);
+  const std::vector<size_t> went = Repeat(&trials, {100, 1000}, Trials::kRetrialEvery);
+  EXPECT_EQ(went[1], 1U);
+}
+
+TEST(TrialsTest, WhatDisturbsSomeOperationsDoesNotDecide) {
+  Trials trials(2);
+  std::minstd_rand random(1);
+  size_t slower = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const size_t way = trials.Next();
+    const int64_t disturbed = random() % 4 == 0 ? 500 : 0;
+    trials.Took(way, (way == 0 ? 110 : 100) + disturbed);
+    if (i > 500 && trials.best() == 0) ++slower;
+  }
+  EXPECT_LT(slower, 450U);
+}
+
+TEST(TrialsTest, AWayThatBecomesFasterIsFound) {
+  Trials trials(2);
+  Repeat(&trials, {100, 150}, 100);
+  ASSERT_EQ(trials.best(), 0U);
+  Repeat(&trials, {100, 50}, 12 * Trials::kRetrialEvery);
+  EXPECT_EQ(trials.best(), 1U);
+}
+
+TEST(TrialsTest, AWayThatBecomesSlowerIsLeft) {
+  Trials trials(2);
+  Repeat(&trials, {100, 150}, 100);
+  Repeat(&trials, {200, 150}, 10);
+  EXPECT_EQ(trials.best(), 1U);
+}
+
+TEST(TrialsTest, NothingToldIsNoReasonToStop) {
+  Trials trials(2);
+  for (int i = 0; i < 1000; ++i) trials.Next();
+  EXPECT_EQ(trials.best(), 0U);
+  EXPECT_FALSE(trials.TimeOf(1).has_value());
+}
+
+}  // namespace
+}  // namespace spccl::policy
