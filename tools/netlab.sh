@@ -81,13 +81,18 @@ check_host() {
 }
 
 add_namespace() {
-  local name
+  local name control
   name=$(namespace_of "$1")
   [ ! -e "/run/netns/$name" ] || fail "there is a namespace $name already that is not this lab's"
   printf '%s\n' "$name" >>"$state/namespaces"
   ip netns add "$name"
   # Nobody waits for addresses that are not used.
   ip netns exec "$name" sysctl -q -w net.ipv6.conf.all.disable_ipv6=1 2>/dev/null || true
+  # What clusters' hosts use, whatever this machine prefers: bbr goes by the rate that it sees, and hosts
+  # that share a machine's cores show it many. A namespace may take only what the machine allows it.
+  for control in cubic reno; do
+    ip netns exec "$name" sysctl -q -w net.ipv4.tcp_congestion_control="$control" 2>/dev/null && break
+  done
   ip -n "$name" link set lo up
 }
 
