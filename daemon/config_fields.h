@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/toml.h"
 #include "daemon/config.h"
-#include "daemon/toml_reader.h"
 
 namespace spccl::daemon {
 

@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/toml.h"
 #include "base/view.h"
 #include "daemon/config_fields.h"
 #include "daemon/file_io.h"
-#include "daemon/toml_reader.h"
 
 namespace spccl::daemon {
 namespace {

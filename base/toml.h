@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace spccl::daemon {
+namespace spccl {
 
 enum class TomlType : uint8_t { kString, kInteger, kFloat, kBoolean, kTable, kOther };
 
@@ -35,4 +35,4 @@ std::string QuoteToml(std::string_view text);
 // InvalidArgument "PATH:LINE:COLUMN: message".
 absl::Status TomlError(std::string_view path, TomlPlace place, std::string_view message);
 
-}  // namespace spccl::daemon
+}  // namespace spccl

@@ -1,4 +1,4 @@
-#include "daemon/toml_reader.h"
+#include "base/toml.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +13,7 @@
 #include "base/view.h"
 #include "toml++/toml.h"
 
-namespace spccl::daemon {
+namespace spccl {
 namespace {
 
 std::string FloatText(double value) {
@@ -107,4 +107,4 @@ absl::StatusOr<std::vector<TomlValue>> ReadToml(std::string_view text, std::stri
   return values;
 }
 
-}  // namespace spccl::daemon
+}  // namespace spccl
