@@ -13,6 +13,7 @@ if(NOT tomlplusplus_FOUND)
 endif()
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json 3.10 CONFIG REQUIRED)
+pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 # What moves frames between nodes; without it, a daemon serves its own node only.
 pkg_check_modules(UCX IMPORTED_TARGET ucx>=1.13)
 option(SPCCL_WITH_UCX "Build the transport between nodes (needs UCX)" ${UCX_FOUND})

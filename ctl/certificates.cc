@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <ctime>
 
 #include "absl/strings/str_cat.h"
 #include "base/openssl.h"
@@ -86,7 +87,59 @@ absl::StatusOr<Key> NewKey() {
   return key;
 }
 
+// Every certificate in the text.
+std::vector<Certificate> ParseCertificates(const std::string& pem) {
+  std::vector<Certificate> all;
+  const Bio bio = openssl::MemoryBio(pem);
+  for (;;) {
+    Certificate next(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+    if (next == nullptr) break;
+    all.push_back(std::move(next));
+  }
+  ERR_clear_error();
+  return all;
+}
+
+int64_t UnixSeconds(const ASN1_TIME* time) {
+  tm parts = {};
+  return ASN1_TIME_to_tm(time, &parts) == 1 ? static_cast<int64_t>(::timegm(&parts)) : 0;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<CertificateFacts>> InspectCertificates(const std::string& pem) {
+  std::vector<CertificateFacts> all;
+  for (const Certificate& certificate : ParseCertificates(pem)) {
+    char name[256] = "";
+    X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, name,
+                              sizeof name);
+    all.push_back({.subject = name,
+                   .validity = {.from = UnixSeconds(X509_get0_notBefore(certificate.get())),
+                                .to = UnixSeconds(X509_get0_notAfter(certificate.get()))}});
+  }
+  if (all.empty()) return absl::InvalidArgumentError("no certificate in PEM form");
+  return all;
+}
+
+bool IsOfKey(const std::string& certificate_pem, const std::string& key_pem) {
+  const Certificate certificate = openssl::ParseCertificate(certificate_pem);
+  const Key key = openssl::ParseKey(key_pem);
+  const bool fits = certificate != nullptr && key != nullptr &&
+                    X509_check_private_key(certificate.get(), key.get()) == 1;
+  ERR_clear_error();
+  return fits;
+}
+
+bool IsSignedBy(const std::string& certificate_pem, const std::string& authorities_pem) {
+  const Certificate certificate = openssl::ParseCertificate(certificate_pem);
+  if (certificate == nullptr) return false;
+  const std::vector<Certificate> all = ParseCertificates(authorities_pem);
+  const bool is = std::any_of(all.begin(), all.end(), [&](const Certificate& authority) {
+    return X509_verify(certificate.get(), X509_get0_pubkey(authority.get())) == 1;
+  });
+  ERR_clear_error();
+  return is;
+}
 
 struct Authority::Keys {
   Certificate certificate;

@@ -20,6 +20,18 @@ struct Validity {
   int64_t from = 0, to = 0;
 };
 
+// What a certificate says of itself.
+struct CertificateFacts {
+  std::string subject;  // its common name
+  Validity validity;
+};
+// Of every certificate in the PEM text, at least one. InvalidArgument: there is none.
+absl::StatusOr<std::vector<CertificateFacts>> InspectCertificates(const std::string& pem);
+// Whether the first certificate is of this key.
+bool IsOfKey(const std::string& certificate_pem, const std::string& key_pem);
+// Whether one of the authorities has signed the first certificate.
+bool IsSignedBy(const std::string& certificate_pem, const std::string& authorities_pem);
+
 class Authority {
  public:
   static absl::StatusOr<Authority> Create(const std::string& name, Validity validity);

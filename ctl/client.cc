@@ -18,14 +18,16 @@ namespace {
 
 constexpr int64_t kNanosPerMilli = 1'000'000;
 
-absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
+}  // namespace
+
+absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path, int type) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return absl::InvalidArgumentError(absl::StrCat("socket path too long: ", path));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return ErrnoStatus(errno, "socket");
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     const int error = errno;
@@ -35,8 +37,6 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   }
   return socket;
 }
-
-}  // namespace
 
 std::string ControlSocketPath(const std::string& runtime_dir) {
   return runtime_dir + "/control.sock";
@@ -59,7 +59,7 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& path, int64
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const GlobalOptions& options) {
   std::unique_ptr<Client> client(
       new Client(ControlSocketPath(options.runtime_dir), options.deadline_ns));
-  SPCCL_ASSIGN_OR_RETURN(UniqueFd socket, ConnectSocket(client->path_));
+  SPCCL_ASSIGN_OR_RETURN(UniqueFd socket, ConnectSocket(client->path_, SOCK_STREAM));
   const int deadline_ms =
       static_cast<int>(std::max<int64_t>(1000, options.deadline_ns / kNanosPerMilli));
   grpc::ChannelArguments arguments;

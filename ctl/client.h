@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 #include "ctl/context.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/spccl/v1/control.grpc.pb.h"
@@ -19,6 +20,10 @@
 namespace spccl::ctl {
 
 std::string ControlSocketPath(const std::string& runtime_dir);
+
+// Connected to a UNIX socket of that type; never blocks. Unavailable: nobody listens there.
+// PermissionDenied: the folder may not be entered, or the socket not written.
+absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path, int type);
 
 // The canonical codes are the same; a lost or silent daemon's message names the socket.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& path, int64_t deadline_ns);

@@ -117,6 +117,13 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
+void AddConfigOption(CLI::App* app, std::string* path) {
+  app->add_option("--config", *path,
+                  "The daemon's configuration. Default: what its command line says, else "
+                  "/etc/spccl/spccld.toml.")
+      ->type_name("FILE");
+}
+
 void Context::PrintJson(nlohmann::ordered_json members) {
   nlohmann::ordered_json object = {{"schema", kSchema}};
   object.update(members);
@@ -152,6 +159,7 @@ std::unique_ptr<Tree> BuildTree() {
   AddJobCommands(tree.get());
   AddFlightCommands(tree.get());
   AddDoctorCommand(tree.get());
+  AddBundleCommand(tree.get());
   AddFrameCommands(tree.get());
   AddTlsCommands(tree.get());
   AddCompletionCommand(tree.get());

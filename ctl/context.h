@@ -80,6 +80,9 @@ CLI::Option* AddNumberOption(CLI::App* app, const std::string& name,
 CLI::Option* AddDurationOption(CLI::App* app, const std::string& name, int64_t* nanos,
                                const std::string& help);
 
+// --config: which file is the daemon's configuration. `path` must outlive the parsing.
+void AddConfigOption(CLI::App* app, std::string* path);
+
 // Each adds a family of commands.
 void AddStatusCommands(Tree* tree);    // status, version, wait
 void AddListCommands(Tree* tree);      // jobs, comms, buffers
@@ -89,6 +92,7 @@ void AddSteerCommands(Tree* tree);   // events, drain, abort
 void AddJobCommands(Tree* tree);     // job register, job end
 void AddFlightCommands(Tree* tree);  // trace, explain
 void AddDoctorCommand(Tree* tree);
+void AddBundleCommand(Tree* tree);  // support-bundle
 void AddFrameCommands(Tree* tree);
 void AddTlsCommands(Tree* tree);
 void AddCompletionCommand(Tree* tree);

@@ -1,20 +1,29 @@
-// The checks of `spcclctl doctor`: each says what was found, why it matters, and what to do.
+// The checks of `spcclctl doctor`: each says what was found, why it matters, and what to do. Each
+// is a function of facts that it is given, or of files below the folders of a Machine; only
+// RunChecks() asks the daemon and tries things.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ctl/context.h"
+#include "ctl/daemon_config.h"
+#include "ctl/machine.h"
+#include "ctl/probe.h"
+#include "nlohmann/json_fwd.hpp"
 #include "proto/spccl/v1/control.pb.h"
 
 namespace spccl::ctl {
 
-enum class Verdict { kOk, kWarning, kFailed };
-std::string NameOf(Verdict verdict);  // "ok", "warning", "failed"
+struct GlobalOptions;  // ctl/context.h
+
+// Skipped: there is nothing to check here, or no right to look.
+enum class Verdict { kOk, kWarning, kFailed, kSkipped };
+std::string NameOf(Verdict verdict);  // "ok", "warning", "failed", "skipped"
 
 struct Check {
   std::string name;
@@ -24,25 +33,56 @@ struct Check {
   std::string remedy;  // empty where nothing need be done
 };
 
-// Where the checks look; a test has folders of its own.
-struct Machine {
-  std::string proc = "/proc";
-  std::string shm = "/dev/shm";
-};
-
-Check CheckRuntimeDir(const std::string& runtime_dir);
-Check CheckSocket(const std::string& runtime_dir, const std::string& name);
+// The daemon's sockets, who listens there, and what it says of itself. doctor_daemon.cc
+Check CheckRuntimeDir(const std::string& runtime_dir, const PathFacts& facts,
+                      std::optional<uid_t> daemon);
+Check CheckSocket(const std::string& path, const PathFacts& facts, const PathFacts& folder,
+                  const absl::StatusOr<Listener>& listener);
 Check CheckDaemon(const absl::StatusOr<v1::GetStatusResponse>& answer);
 Check CheckVersion(const v1::Status& status);
-Check CheckMemlock(const Machine& machine, std::optional<pid_t> daemon);
-Check CheckSharedMemory(const Machine& machine);
-// Whether the daemon may read and write the memory of clients that use ordinary buffers;
-// `daemon_uid` is its user.
-Check CheckCrossMemoryAttach(const Machine& machine, std::optional<uid_t> daemon_uid);
+// `reached`: whether the daemon answers this tool, so that the library is to blame if it does not.
+Check CheckClientLibrary(const LibraryFacts& library, bool reached, bool draining);
 Check CheckCodecTarget(const std::string& here, const std::optional<std::string>& daemon);
-std::vector<Check> CheckKernel();
+Check CheckConfig(const absl::StatusOr<DaemonConfig>& config);
 
-// All of them, with the daemon that the options name.
-std::vector<Check> RunChecks(const GlobalOptions& options, const Machine& machine);
+// What the daemon runs on. doctor_machine.cc
+// `mapped_bytes`: what the daemon maps for clients now.
+Check CheckMemlock(const Machine& machine, std::optional<pid_t> daemon, uint64_t mapped_bytes);
+Check CheckSharedMemory(const Machine& machine);
+Check CheckMemory(const Machine& machine);
+Check CheckHugePages(const Machine& machine, bool collapses);
+Check CheckNamespaces(const Machine& machine, std::optional<pid_t> daemon);
+// Whether the daemon may read and write the memory of clients that use ordinary buffers.
+Check CheckCrossMemoryAttach(const Machine& machine, const absl::StatusOr<Listener>& daemon);
+// By the errors of the attempts, 0: it worked.
+std::vector<Check> CheckKernel(const KernelFacts& facts);
+
+// What reaches other nodes. doctor_network.cc
+// `wanted`: whether the daemon is configured to talk to other machines.
+Check CheckDevices(const Machine& machine, bool wanted);
+Check CheckUcxChoice(const Machine& machine, std::optional<pid_t> daemon);
+// `name` of the check, `address` as the configuration has it: HOST:PORT, or empty.
+Check CheckPort(const Machine& machine, const std::string& name, const std::string& address,
+                const absl::StatusOr<Listener>& daemon);
+Check CheckClock(const ClockFacts& facts);
+// The clocks of the nodes in these records, against those of the daemon that gathered each within
+// `took_ns`.
+Check CheckPeerClocks(const std::vector<v1::FlightRecord>& records, int64_t took_ns);
+
+// doctor_certificates.cc. At `now`, in UNIX seconds; one skipped check where there are no files.
+std::vector<Check> CheckCertificates(const DaemonConfig& config, int64_t now);
+
+// doctor_slurm.cc
+std::vector<Check> CheckSlurm(const Machine& machine);
+
+// doctor_gpu.cc
+std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts);
+
+// All of them, with the daemon that the options name; `config_path` empty: as the daemon says.
+std::vector<Check> RunChecks(const GlobalOptions& options, const Machine& machine,
+                             const std::string& config_path);
+
+// What `doctor -o json` prints, but for the schema.
+nlohmann::ordered_json DoctorJson(const std::vector<Check>& checks);
 
 }  // namespace spccl::ctl

@@ -1,15 +1,53 @@
 // doctor.
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ctl/context.h"
 #include "ctl/doctor.h"
 
 namespace spccl::ctl {
 namespace {
 
-absl::Status RunDoctor(Context& context) {
-  const std::vector<Check> checks = RunChecks(context.options(), Machine{});
+size_t CountOf(Verdict verdict, const std::vector<Check>& checks) {
+  return static_cast<size_t>(
+      std::count_if(checks.begin(), checks.end(),
+                    [verdict](const Check& check) { return check.verdict == verdict; }));
+}
+
+void PrintChecks(const std::vector<Check>& checks, std::ostream* out) {
+  for (const Check& check : checks) {
+    const std::string verdict = NameOf(check.verdict);
+    *out << verdict << std::string(9 - verdict.size(), ' ') << check.name << ": " << check.found
+         << "\n";
+    if (check.remedy.empty()) continue;
+    *out << "         why: " << check.why << "\n         do:  " << check.remedy << "\n";
+  }
+  std::vector<std::string> counts;
+  for (const Verdict verdict :
+       {Verdict::kFailed, Verdict::kWarning, Verdict::kOk, Verdict::kSkipped}) {
+    counts.push_back(absl::StrCat(CountOf(verdict, checks), " ", NameOf(verdict)));
+  }
+  *out << absl::StrJoin(counts, ", ") << "\n";
+}
+
+absl::Status RunDoctor(Context& context, const std::string& config_path) {
+  const std::vector<Check> checks = RunChecks(context.options(), Machine{}, config_path);
+  if (context.json()) {
+    context.PrintJson(DoctorJson(checks));
+  } else {
+    PrintChecks(checks, &context.out());
+  }
+  const size_t failed = CountOf(Verdict::kFailed, checks);
+  if (failed == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(failed, " checks failed"));
+}
+
+}  // namespace
+
+nlohmann::ordered_json DoctorJson(const std::vector<Check>& checks) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Check& check : checks) {
     list.push_back({{"name", check.name},
@@ -17,26 +55,16 @@ absl::Status RunDoctor(Context& context) {
                     {"found", check.found},
                     {"why", check.why},
                     {"remedy", check.remedy}});
-    if (context.json()) continue;
-    const std::string verdict = NameOf(check.verdict);
-    context.out() << verdict << std::string(9 - verdict.size(), ' ') << check.name << ": "
-                  << check.found << "\n";
-    if (check.verdict == Verdict::kOk) continue;
-    context.out() << "         why: " << check.why << "\n         do:  " << check.remedy << "\n";
   }
-  const auto failed = std::count_if(checks.begin(), checks.end(), [](const Check& check) {
-    return check.verdict == Verdict::kFailed;
-  });
-  if (context.json()) context.PrintJson({{"healthy", failed == 0}, {"checks", std::move(list)}});
-  if (failed == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(failed, " checks failed"));
+  return {{"healthy", CountOf(Verdict::kFailed, checks) == 0}, {"checks", std::move(list)}};
 }
 
-}  // namespace
-
 void AddDoctorCommand(Tree* tree) {
-  tree->Add(&tree->app, "doctor",
-            "Check this machine and its daemon; exit code 3 if a check fails.", RunDoctor);
+  const auto config_path = std::make_shared<std::string>();
+  CLI::App* doctor = tree->Add(
+      &tree->app, "doctor", "Check this machine and its daemon; exit code 3 if a check fails.",
+      [config_path](Context& context) { return RunDoctor(context, *config_path); });
+  AddConfigOption(doctor, config_path.get());
 }
 
 }  // namespace spccl::ctl

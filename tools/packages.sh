@@ -12,6 +12,7 @@ build-essential
 ccache
 cmake
 libabsl-dev
+libarchive-dev
 libboost1.81-dev|libboost1.83-dev|libboost-dev
 libcli11-dev
 libgrpc++-dev

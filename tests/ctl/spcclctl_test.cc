@@ -6,8 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -139,11 +144,94 @@ TEST_F(SpcclctlTest, SeesAndSteersWhatRuns) {
   EXPECT_EQ(Tool({"doctor"}).code, 0);
 }
 
-TEST_F(SpcclctlTest, DrainingRefusesNewSessions) {
+TEST_F(SpcclctlTest, DrainingLetsWhatRunsGoOnAndRefusesTheNew) {
+  auto ranks = testing::FormComm(daemon_->socket_path(), 2);
+  ASSERT_TRUE(ranks.ok()) << ranks.status();
+  auto first = (*ranks)[0].client.Allocate(4096), second = (*ranks)[1].client.Allocate(4096);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto post = [&](size_t rank, const testing::RawBuffer& buffer) {
+    testing::RawRank& of = (*ranks)[rank];
+    ASSERT_TRUE(of.client.Push(testing::AllReduceSlot(of, buffer, 16, 0, 2048)));
+  };
+  post(0, *first);  // in progress when the drain begins: rank 1 is still to come
   EXPECT_EQ(Tool({"drain"}).code, 0);
   EXPECT_FALSE(testing::RawClient::Open(daemon_->socket_path()).ok());
+  post(1, *second);
+  post(0, *first);  // and the job goes on
+  post(1, *second);
+  for (testing::RawRank& rank : *ranks) {
+    for (int i = 0; i < 2; ++i) {
+      const auto completion = rank.client.AwaitCompletion();
+      ASSERT_TRUE(completion.has_value());
+      EXPECT_EQ(completion->result, 0u) << completion->message;
+    }
+  }
+  EXPECT_THAT(Tool({"doctor"}).output, HasSubstr("draining: it takes no new sessions"));
+  ranks->clear();  // the job has ended: the daemon may be stopped when nobody is left
+  while (Json({"status"})["status"]["sessions"] != 0) std::this_thread::yield();
   EXPECT_EQ(Tool({"drain", "--undo"}).code, 0);
   EXPECT_TRUE(testing::RawClient::Open(daemon_->socket_path()).ok());
+}
+
+// The client library that was built beside this test.
+class LibraryPath {
+ public:
+  LibraryPath() { ::setenv("LD_LIBRARY_PATH", SPCCL_LIBRARY_FOLDER, 1); }
+  ~LibraryPath() { ::unsetenv("LD_LIBRARY_PATH"); }
+};
+
+TEST_F(SpcclctlTest, DoctorSeesThisDaemon) {
+  const LibraryPath path;
+  std::map<std::string, nlohmann::json> checks;
+  const nlohmann::json found = Json({"doctor"});
+  for (const nlohmann::json& check : found["checks"]) checks[check["name"]] = check;
+  const std::string pid = std::to_string(daemon_->pid());
+  for (const char* name : {"runtime folder", "session.sock", "control.sock", "daemon", "versions",
+                           "client library", "configuration", "namespaces", "process_vm_readv"}) {
+    EXPECT_EQ(checks[name]["verdict"], "ok") << checks[name];
+  }
+  EXPECT_THAT(checks["control.sock"]["found"].get<std::string>(), HasSubstr("pid " + pid));
+  EXPECT_THAT(checks["session.sock"]["found"].get<std::string>(), HasSubstr("pid " + pid));
+  EXPECT_THAT(checks["client library"]["found"].get<std::string>(), HasSubstr("opens a session"));
+  EXPECT_THAT(checks["locked memory"]["found"].get<std::string>(), HasSubstr("the daemon's"));
+  // Gone without a word: its sockets are left.
+  daemon_->Signal(SIGKILL);
+  ASSERT_TRUE(daemon_->Wait(10'000).ok());
+  const Ran dead = Tool({"doctor"});
+  EXPECT_EQ(dead.code, 3);
+  EXPECT_THAT(dead.output, AllOf(HasSubstr("failed   control.sock"), HasSubstr("nobody listens"),
+                                 HasSubstr("do:  start spccld")));
+}
+
+TEST_F(SpcclctlTest, ASupportBundleOfThisDaemon) {
+  auto ranks = testing::FormComm(daemon_->socket_path(), 2);
+  ASSERT_TRUE(ranks.ok()) << ranks.status();
+  const std::string file = daemon_->runtime_dir() + "/bundle.tar.gz";
+  const nlohmann::json made = Json({"support-bundle", "--out", file});
+  EXPECT_EQ(made["file"], file);
+  std::map<std::string, nlohmann::json> parts;
+  for (const nlohmann::json& part : made["parts"]) parts[part["name"]] = part;
+  for (const std::string name :
+       {"doctor.json", "daemon/status.json", "daemon/jobs.json", "daemon/comms.json",
+        "daemon/buffers.json", "daemon/settings.json", "daemon/events.json", "daemon/config.txt",
+        "daemon/metrics.txt", "daemon/arguments.txt", "daemon/limits.txt", "daemon/log.txt",
+        "machine/kernel.txt", "machine/proc/mounts", "machine/proc/meminfo"}) {
+    EXPECT_EQ(parts[name]["error"], nullptr) << name << parts[name];
+    EXPECT_GT(parts[name]["bytes"], 0) << name;
+  }
+  const auto extract = [&](const std::string& part) {
+    FILE* pipe = ::popen(("tar -xzOf " + file + " --wildcards '*/" + part + "'").c_str(), "r");
+    EXPECT_NE(pipe, nullptr);
+    std::string text;
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+    EXPECT_EQ(::pclose(pipe), 0);
+    return text;
+  };
+  EXPECT_EQ(nlohmann::json::parse(extract("daemon/comms.json"))["comms"][0]["ranks"], 2);
+  EXPECT_THAT(extract("daemon/metrics.txt"), HasSubstr("spccl_healthy 1"));
+  EXPECT_THAT(extract("daemon/events.json"), HasSubstr("comm-ready"));
+  EXPECT_THAT(extract("daemon/log.txt"), HasSubstr("serving"));
+  EXPECT_EQ(nlohmann::json::parse(extract("doctor.json"))["schema"], "spccl.v1");
 }
 
 TEST_F(SpcclctlTest, RegistersJobsAndEndsThem) {
