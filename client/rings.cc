@@ -27,13 +27,17 @@ constexpr int64_t kLongestSleepNs = 100'000'000;
 constexpr int64_t kSpinNs = 20'000;
 
 absl::Status CheckSegment(const shm::Segment& segment) {
-  if (segment.magic != shm::kSegmentMagic || segment.version != shm::kShmVersion ||
+  if (segment.magic == shm::kSegmentMagic && segment.version != shm::kShmVersion) {
+    return absl::InternalError(absl::StrCat("the daemon's segment is of version ", segment.version,
+                                            ", expected ", shm::kShmVersion,
+                                            ": libspccl and spccld must be of the same release"));
+  }
+  if (segment.magic != shm::kSegmentMagic ||
       segment.submission_capacity != shm::kSubmissionCapacity ||
       segment.completion_capacity != shm::kCompletionCapacity) {
-    return absl::InternalError(absl::StrCat("the daemon's segment is of another kind: magic ",
-                                            absl::Hex(segment.magic), ", version ", segment.version,
-                                            ", capacities ", segment.submission_capacity, " and ",
-                                            segment.completion_capacity));
+    return absl::InternalError(absl::StrCat(
+        "the daemon's segment is of another kind: magic ", absl::Hex(segment.magic),
+        ", capacities ", segment.submission_capacity, " and ", segment.completion_capacity));
   }
   return absl::OkStatus();
 }

@@ -334,21 +334,33 @@ TEST(EndToEnd, DisagreementIsToldToAll) {
   }));
 }
 
-// The program of the README.
-TEST(EndToEnd, TheFirstProgramRuns) {
+// A program against a daemon of its own: its output, and that it ended well.
+std::string OutputOf(const std::string& program) {
   auto daemon = SpawnedDaemon::Start();
-  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  EXPECT_TRUE(daemon.ok()) << daemon.status();
+  if (!daemon.ok()) return "";
   const std::string command =
-      absl::StrCat("SPCCL_RUNTIME_DIR=", (*daemon)->runtime_dir(), " " FIRST_PROGRAM " 2>&1");
+      absl::StrCat("SPCCL_RUNTIME_DIR=", (*daemon)->runtime_dir(), " ", program, " 2>&1");
   FILE* pipe = ::popen(command.c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
+  EXPECT_NE(pipe, nullptr);
   std::string output;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
   EXPECT_EQ(::pclose(pipe), 0) << output;
+  return output;
+}
+
+// The program of the README.
+TEST(EndToEnd, TheFirstProgramRuns) {
+  const std::string output = OutputOf(FIRST_PROGRAM);
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(output,
                 ::testing::HasSubstr(absl::StrCat("rank ", rank, ": every element is 6\n")));
   }
+}
+
+// Compiled against the header of release 0.1.
+TEST(EndToEnd, AClientOfAnEarlierReleaseWorks) {
+  EXPECT_EQ(OutputOf(CLIENT_OF_0_1), "works\n");
 }
 
 // The daemon is killed while ranks wait: each knows within a second.

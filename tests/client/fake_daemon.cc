@@ -191,7 +191,7 @@ void FakeDaemon::SayHello(const SessionPtr& session, const shm::Request& request
   session->segment = SharedMapping::Create(memfd->get(), sizeof(shm::Segment)).value();
   shm::Segment* segment = SegmentOf(session->segment);
   segment->magic = shm::kSegmentMagic;
-  segment->version = shm::kShmVersion;
+  segment->version = segment_version_;
   segment->submission_capacity = shm::kSubmissionCapacity;
   segment->completion_capacity = shm::kCompletionCapacity;
   session->submissions = std::make_unique<shm::Consumer<shm::Submission>>(
@@ -293,6 +293,11 @@ void FakeDaemon::EndComm(const SessionPtr& session, uint32_t comm_id) {
 void FakeDaemon::SetAttach(bool can_attach) {
   const std::lock_guard lock(mutex_);
   can_attach_ = can_attach;
+}
+
+void FakeDaemon::SetSegmentVersion(uint32_t version) {
+  const std::lock_guard lock(mutex_);
+  segment_version_ = version;
 }
 
 void FakeDaemon::HoldOperations(bool hold) {

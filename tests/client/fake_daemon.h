@@ -40,6 +40,8 @@ class FakeDaemon {
   void HoldReplies(shm::RequestType type, bool hold);
   // Every later request of the type is refused.
   void Refuse(shm::RequestType type, shm::Result result, const std::string& message);
+  // The shared-memory version that every later session's segment says; the real one at first.
+  void SetSegmentVersion(uint32_t version);
   // Every later operation ends with this.
   void FailOperations(shm::Result result, const std::string& message);
 
@@ -107,6 +109,7 @@ class FakeDaemon {
   UniqueFd listener_, wake_;
   bool stop_ = false;
   bool can_attach_ = true;
+  uint32_t segment_version_ = shm::kShmVersion;
   bool hold_operations_ = false;
   std::pair<shm::Result, std::string> operation_result_{shm::Result::kSuccess, ""};
   std::map<shm::RequestType, std::pair<shm::Result, std::string>> refused_;

@@ -6,7 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/process.h"
+#include "proto/shm/slot.h"
 #include "tests/client/client_test.h"
 
 namespace spccl::client {
@@ -71,6 +73,17 @@ TEST_F(SessionTest, ARefusedHelloKeepsTheDaemonsReason) {
   spcclUniqueId id;
   EXPECT_EQ(spcclGetUniqueId(&id), spcclInvalidUsage);
   EXPECT_THAT(LastError(), HasSubstr("protocol 9 only"));
+}
+
+TEST_F(SessionTest, ASegmentOfAnotherVersionIsRefusedWithBothNumbers) {
+  daemon_.SetSegmentVersion(shm::kShmVersion + 7);
+  spcclUniqueId id;
+  EXPECT_EQ(spcclGetUniqueId(&id), spcclInternalError);
+  EXPECT_THAT(LastError(), HasSubstr(absl::StrCat("version ", shm::kShmVersion + 7)));
+  EXPECT_THAT(LastError(), HasSubstr(absl::StrCat("expected ", shm::kShmVersion)));
+  EXPECT_THAT(LastError(), HasSubstr("same release"));
+  daemon_.SetSegmentVersion(shm::kShmVersion);
+  EXPECT_EQ(spcclGetUniqueId(&id), spcclSuccess);  // the next session is another
 }
 
 TEST_F(SessionTest, DeathEndsEveryWait) {

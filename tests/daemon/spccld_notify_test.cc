@@ -28,6 +28,7 @@ using ::spccl::testing::IsOk;
 using ::spccl::testing::NotifySocket;
 using ::spccl::testing::RawClient;
 using ::spccl::testing::SpawnedDaemon;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int64_t kPatienceMs = 30'000;
@@ -79,10 +80,12 @@ TEST(SpccldNotifyTest, AReloadThatIsRefusedChangesNothing) {
   (*daemon)->Signal(SIGHUP);
   EXPECT_NE(manager.Await("RELOADING=1"), "");
   EXPECT_THAT(manager.Await("READY=1"), HasSubstr("needs a restart to change: channels"));
-  Write(file, "[limits]\nsessions = \"many\"\n");
+  // Wrong, below a line that alone would do.
+  Write(file, "log.level = \"error\"\n[limits]\nsessions = \"many\"\n");
   (*daemon)->Signal(SIGHUP);
   EXPECT_NE(manager.Await("RELOADING=1"), "");
-  EXPECT_THAT(manager.Await("READY=1"), HasSubstr("limits.sessions: found"));
+  EXPECT_THAT(manager.Await("READY=1"),
+              AllOf(HasSubstr(file + ":3:"), HasSubstr("limits.sessions: found")));
   EXPECT_FALSE(RawClient::Open((*daemon)->socket_path()).ok());  // the limit is as it was
 }
 
