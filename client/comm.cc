@@ -118,8 +118,10 @@ absl::Status Comm::Leave(shm::RequestType how) {
   request.comm.comm_id = id_;
   const auto reply = session_->Ask(request, "leaving a communicator");
   session_->ForgetComm(id_);
-  // With the session everything in the daemon has gone that could be left.
-  return session_->Health().ok() ? reply.status() : absl::OkStatus();
+  // With the session everything in the daemon has gone that could be left; where it has gone just
+  // now, only the request may have met that yet.
+  const bool gone = !session_->Health().ok() || absl::IsUnavailable(reply.status());
+  return gone ? absl::OkStatus() : reply.status();
 }
 
 absl::Status Comm::Destroy() {
@@ -131,8 +133,7 @@ absl::Status Comm::Destroy() {
   null_stream_->Shutdown();
   const bool failed = !Health().ok();
   const absl::Status status = Leave(shm::RequestType::kCommDestroy);
-  // A daemon that has gone, also just now, has let go of the communicator with all else.
-  return failed || absl::IsUnavailable(status) ? absl::OkStatus() : status;
+  return failed ? absl::OkStatus() : status;
 }
 
 absl::Status Comm::Abort() {

@@ -85,6 +85,13 @@ TEST_F(CommTest, NullIsRefusedEverywhere) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
+TEST_F(CommTest, ADaemonThatHasGoneJustNowHasLetGoOfAll) {
+  const spcclComm_t aborted = OneRank(), destroyed = OneRank();
+  daemon_.GoDeaf();
+  EXPECT_EQ(spcclCommAbort(aborted), spcclSuccess) << LastError();
+  EXPECT_EQ(spcclCommDestroy(destroyed), spcclSuccess) << LastError();
+}
+
 TEST_F(CommTest, AFailureNoticeStaysAndIsTold) {
   const spcclComm_t comm = OneRank(), other = OneRank();
   spcclResult_t async;

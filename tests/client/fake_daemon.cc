@@ -84,6 +84,17 @@ void FakeDaemon::Kill() {
   matching_.clear();
   held_.clear();
   sessions_.clear();
+  deaf_.clear();
+}
+
+void FakeDaemon::GoDeaf() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const SessionPtr& session : sessions_) ::shutdown(session->socket.get(), SHUT_RD);
+    deaf_ = std::move(sessions_);
+    sessions_.clear();
+  }
+  Wake();
 }
 
 void FakeDaemon::Restart() {

@@ -48,6 +48,8 @@ class FakeDaemon {
   // Gone without a word, as after SIGKILL; and back, with a new socket.
   void Kill();
   void Restart();
+  // As just before it goes: requests find nobody who reads, and nothing tells of it yet.
+  void GoDeaf();
 
   // To every session.
   void Send(const shm::Reply& notice);
@@ -114,7 +116,7 @@ class FakeDaemon {
   std::pair<shm::Result, std::string> operation_result_{shm::Result::kSuccess, ""};
   std::map<shm::RequestType, std::pair<shm::Result, std::string>> refused_;
   std::map<shm::RequestType, std::vector<std::function<void()>>> held_replies_;
-  std::vector<SessionPtr> sessions_;
+  std::vector<SessionPtr> sessions_, deaf_;
   size_t opened_ = 0;
   uint64_t next_id_ = 1;
   std::map<std::string, std::vector<Arrival>> arrivals_;
