@@ -104,6 +104,8 @@ class Communicator {
   const Member& member(uint32_t rank) const { return seats_[rank].member; }
   bool joined(uint32_t rank) const { return seats_[rank].joined; }
   bool left(uint32_t rank) const { return seats_[rank].left; }
+  // Of a remote rank that has left: the first operation that it does not take part in.
+  uint64_t left_at(uint32_t rank) const { return seats_[rank].left_at; }
   // Ascending; complete once the communicator is ready.
   const std::vector<uint32_t>& local_ranks() const { return local_ranks_; }
   bool forming() const { return state_ == State::kForming || state_ == State::kConnecting; }

@@ -212,6 +212,16 @@ class Engine {
   void OnTuningPrepared(NodeId node, CommEntry& entry, const v1::TuningPrepared& prepared);
   void OnTuningCommit(NodeId node, CommEntry& entry, const v1::TuningCommit& commit);
   void CommitTuning(CommEntry& entry, uint64_t from_sequence);
+  // Whether all ranks of another node have left: the first operation that none of them took part
+  // in.
+  static std::optional<uint64_t> LeftAt(const CommEntry& entry, uint32_t node);
+  void CountAsPrepared(CommEntry& entry, NodeId node, uint64_t from_sequence);
+  void CommitIfPrepared(CommEntry& entry);
+  void TellCommit(const CommEntry& entry, uint64_t from_sequence);
+  // A rank of another node (by its place) has left: that may have been the last to be waited for.
+  void ReviewTuningAfterLeave(CommEntry& entry, uint32_t node);
+  // This node's part ends: others shall not wait for its word.
+  void TakeBackTuning(CommEntry& entry);
 
   // engine_ops.cc: operations.
   void DrainSubmissions(uint64_t session_id);

@@ -249,6 +249,7 @@ void Engine::EraseIfAbandoned(uint64_t comm_id) {
   const std::string job_id = entry->comm.job_id();
   Record("comm-gone", job_id, comm_id, entry->comm.uid(),
          absl::StrCat("communicator ", comm_id, " is gone"));
+  TakeBackTuning(*entry);
   EndGroup(*entry);
   registry_.comms.erase(comm_id);
   hooks_.forget(comm_id);

@@ -223,7 +223,9 @@ void Engine::OnLeave(NodeId node, CommEntry& entry, const v1::Leave& leave) {
                           group.nodes[group.node_of_rank[leave.rank()]].id == node;
   if (!is_its_own || entry.comm.state() != Communicator::State::kReady) return;
   entry.comm.LeaveRemote(leave.rank(), leave.sequence(), leave.how().substr(0, kLongestText));
-  Pump(entry.comm.id());
+  const uint64_t comm_id = entry.comm.id();
+  ReviewTuningAfterLeave(entry, group.node_of_rank[leave.rank()]);
+  Pump(comm_id);
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(

@@ -5,8 +5,11 @@
 // has changed), it tells all (Prepare); each holds its next operation back and says which one that
 // is (Prepared); the leader takes the highest of these, from which on nobody has run anything, and
 // tells all (Commit). Operations below it run by the old tuning, from it on by the new one. It
-// costs a round trip, without which nothing runs, at each change; and nothing at all otherwise.
+// costs a round trip, without which nothing runs, at each change; and nothing at all otherwise. A
+// node whose ranks have all left has run all that it ever will, and is not asked. A leader that
+// goes away, because its own ranks have all left, takes back what it has prepared.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,9 @@
 namespace spccl::daemon {
 
 namespace {
+
+// From this operation on: a change that is taken back.
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 // Of a density, before plans are chosen anew: noise must not stop the operations again and again.
 constexpr double kNews = 1.5;
@@ -51,8 +57,13 @@ void Engine::ReviewTuning(CommEntry& entry) {
   if (wanted == group.tuning) return;
   TuningChange change{.epoch = ++group.last_epoch, .tuning = wanted};
   change.from_sequence = entry.comm.next_sequence();
-  for (const NodeSeat& seat : group.nodes) {
-    if (seat.id != 0) change.waiting_for.insert(seat.id);
+  for (uint32_t node = 0; node < group.nodes.size(); ++node) {
+    if (group.nodes[node].id == 0) continue;
+    if (const auto left_at = LeftAt(entry, node)) {
+      change.from_sequence = std::max(change.from_sequence, *left_at);
+    } else {
+      change.waiting_for.insert(group.nodes[node].id);
+    }
   }
   v1::PeerMessage message;
   v1::TuningPrepare& prepare = *message.mutable_tuning_prepare();
@@ -61,6 +72,52 @@ void Engine::ReviewTuning(CommEntry& entry) {
   *prepare.mutable_tuning() = ToMessage(change.tuning);
   group.change = std::move(change);
   TellNodes(entry, message);
+  CommitIfPrepared(entry);
+}
+
+std::optional<uint64_t> Engine::LeftAt(const CommEntry& entry, uint32_t node) {
+  uint64_t left_at = 0;
+  for (uint32_t rank = 0; rank < entry.group->node_of_rank.size(); ++rank) {
+    if (entry.group->node_of_rank[rank] != node) continue;
+    if (!entry.comm.left(rank)) return std::nullopt;
+    left_at = std::max(left_at, entry.comm.left_at(rank));
+  }
+  return left_at;
+}
+
+void Engine::CountAsPrepared(CommEntry& entry, NodeId node, uint64_t from_sequence) {
+  NodeGroup& group = *entry.group;
+  if (!group.change || group.change->waiting_for.erase(node) == 0) return;
+  group.change->from_sequence = std::max(group.change->from_sequence, from_sequence);
+  CommitIfPrepared(entry);
+}
+
+void Engine::ReviewTuningAfterLeave(CommEntry& entry, uint32_t node) {
+  if (!LeadsTuning(*entry.group)) return;
+  if (const auto left_at = LeftAt(entry, node)) {
+    CountAsPrepared(entry, entry.group->nodes[node].id, *left_at);
+  }
+}
+
+void Engine::TakeBackTuning(CommEntry& entry) {
+  if (!entry.group || !entry.group->change || !LeadsTuning(*entry.group)) return;
+  TellCommit(entry, kNever);
+}
+
+void Engine::TellCommit(const CommEntry& entry, uint64_t from_sequence) {
+  v1::PeerMessage message;
+  v1::TuningCommit& commit = *message.mutable_tuning_commit();
+  commit.set_comm_key(BytesOf(entry.group->key));
+  commit.set_epoch(entry.group->change->epoch);
+  commit.set_from_sequence(from_sequence);
+  TellNodes(entry, message);
+}
+
+void Engine::CommitIfPrepared(CommEntry& entry) {
+  const TuningChange& change = *entry.group->change;
+  if (!change.waiting_for.empty()) return;
+  TellCommit(entry, change.from_sequence);
+  CommitTuning(entry, change.from_sequence);
 }
 
 absl::Status Engine::OnTuningPrepare(NodeId node, CommEntry& entry,
@@ -81,19 +138,9 @@ absl::Status Engine::OnTuningPrepare(NodeId node, CommEntry& entry,
 }
 
 void Engine::OnTuningPrepared(NodeId node, CommEntry& entry, const v1::TuningPrepared& prepared) {
-  NodeGroup& group = *entry.group;
+  const NodeGroup& group = *entry.group;
   if (!group.change || group.change->epoch != prepared.epoch()) return;
-  if (group.change->waiting_for.erase(node) == 0) return;
-  TuningChange& change = *group.change;
-  change.from_sequence = std::max(change.from_sequence, prepared.from_sequence());
-  if (!change.waiting_for.empty()) return;
-  v1::PeerMessage message;
-  v1::TuningCommit& commit = *message.mutable_tuning_commit();
-  commit.set_comm_key(prepared.comm_key());
-  commit.set_epoch(change.epoch);
-  commit.set_from_sequence(change.from_sequence);
-  TellNodes(entry, message);
-  CommitTuning(entry, change.from_sequence);
+  CountAsPrepared(entry, node, prepared.from_sequence());
 }
 
 void Engine::OnTuningCommit(NodeId node, CommEntry& entry, const v1::TuningCommit& commit) {
@@ -105,6 +152,10 @@ void Engine::OnTuningCommit(NodeId node, CommEntry& entry, const v1::TuningCommi
 
 void Engine::CommitTuning(CommEntry& entry, uint64_t from_sequence) {
   NodeGroup& group = *entry.group;
+  if (from_sequence == kNever) {
+    group.change.reset();
+    return Pump(entry.comm.id());
+  }
   group.change->from_sequence = from_sequence;
   group.coming_changes.push_back(*std::exchange(group.change, std::nullopt));
   Record("tuning", entry.comm.job_id(), entry.comm.id(), entry.comm.uid(),

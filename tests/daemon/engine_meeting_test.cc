@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -102,6 +103,36 @@ class EngineMeetingTest : public ::testing::Test {
     nodes_->Say(node, message);
   }
 
+  // FormHere with A and B, ready; then an operator sets another algorithm.
+  void MeetHereAndSetAlgorithm() {
+    Begin(/*measures=*/true);
+    FormHere({{kA, JoinOf(2, 78)}, {kB, JoinOf(2, 79)}});
+    SayReady(kA, 80e-6, 3e9);
+    SayReady(kB, 80e-6, 3e9);
+    const auto reply = client_->AwaitReply(request_id_);
+    ASSERT_THAT(reply, IsOk());
+    ASSERT_EQ(reply->result, 0u) << reply->message;
+    comm_id_ = reply->value;
+    ASSERT_THAT(env_->settings().Set(GlobalScope{}, {.algorithm = policy::Algorithm::kTree}),
+                IsOk());
+  }
+
+  void SayLeft(NodeId node, uint32_t rank) {
+    v1::PeerMessage message;
+    message.mutable_leave()->set_comm_key(form_.comm_key());
+    message.mutable_leave()->set_rank(rank);
+    message.mutable_leave()->set_how("has left the communicator");
+    nodes_->Say(node, message);
+  }
+
+  void SayPrepared(NodeId node, uint64_t epoch, uint64_t from_sequence) {
+    v1::PeerMessage message;
+    message.mutable_tuning_prepared()->set_comm_key(form_.comm_key());
+    message.mutable_tuning_prepared()->set_epoch(epoch);
+    message.mutable_tuning_prepared()->set_from_sequence(from_sequence);
+    nodes_->Say(node, message);
+  }
+
   // A is the root, of rank 0 here, rank 1 of its own, and rank 2 of B.
   void MeetAtA() {
     const auto id = UniqueIds(kA, "fake:2").Issue(::getuid());
@@ -146,7 +177,7 @@ class EngineMeetingTest : public ::testing::Test {
   std::unique_ptr<FakeNodes> nodes_;  // outlives the core
   std::unique_ptr<DaemonEnv> env_;
   std::unique_ptr<RawClient> client_;
-  uint64_t request_id_ = 0;
+  uint64_t request_id_ = 0, comm_id_ = 0;
   v1::Form form_;
   v1::Join join_;
 };
@@ -244,6 +275,39 @@ TEST_F(EngineMeetingTest, AGoWithImpossibleCostsFailsTheMeeting) {
   costs.link_rate = 0;
   SayGo(kA, costs);
   ExpectInit("impossible costs");
+}
+
+// In the next three a rank of B leaves, by which the daemon sees that another algorithm was set.
+TEST_F(EngineMeetingTest, ANodeThatHasLeftIsNotAskedBeforeATuningChanges) {
+  MeetHereAndSetAlgorithm();
+  SayLeft(kB, 2);
+  const v1::PeerMessage prepare = nodes_->Await(kA, Kind::kTuningPrepare);
+  SayPrepared(kA, prepare.tuning_prepare().epoch(), 5);
+  const v1::PeerMessage commit = nodes_->Await(kA, Kind::kTuningCommit);
+  ASSERT_EQ(commit.kind_case(), Kind::kTuningCommit);
+  EXPECT_EQ(commit.tuning_commit().from_sequence(), 5u);
+}
+
+TEST_F(EngineMeetingTest, ANodeThatLeavesIsNoLongerWaitedForBeforeATuningChanges) {
+  MeetHereAndSetAlgorithm();
+  SayLeft(kB, 2);
+  EXPECT_EQ(nodes_->Await(kA, Kind::kTuningPrepare).kind_case(), Kind::kTuningPrepare);
+  SayLeft(kA, 1);
+  const v1::PeerMessage commit = nodes_->Await(kB, Kind::kTuningCommit);
+  EXPECT_EQ(commit.kind_case(), Kind::kTuningCommit);
+}
+
+TEST_F(EngineMeetingTest, ALeaderThatLeavesTakesBackATuningThatIsPrepared) {
+  MeetHereAndSetAlgorithm();
+  SayLeft(kB, 2);
+  const v1::PeerMessage prepare = nodes_->Await(kA, Kind::kTuningPrepare);
+  shm::Request destroy = client_->Make(shm::RequestType::kCommDestroy);
+  destroy.comm.comm_id = static_cast<uint32_t>(comm_id_);
+  EXPECT_THAT(client_->Call(destroy), IsOk());
+  const v1::PeerMessage commit = nodes_->Await(kA, Kind::kTuningCommit);
+  ASSERT_EQ(commit.kind_case(), Kind::kTuningCommit);
+  EXPECT_EQ(commit.tuning_commit().epoch(), prepare.tuning_prepare().epoch());
+  EXPECT_EQ(commit.tuning_commit().from_sequence(), std::numeric_limits<uint64_t>::max());
 }
 
 }  // namespace
