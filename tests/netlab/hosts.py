@@ -5,82 +5,20 @@ import collections
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import netlab  # noqa: E402
+from processes import (PATIENCE_S, Process, await_true, holdings,  # noqa: E402
+                       status_of)
 
-PATIENCE_S = 20  # for what must happen but is promised no time
 KNOWN_WITHIN_S = 3.0
 REMOTE_ERROR = 6  # spcclRemoteError
 
 Told = collections.namedtuple("Told", "result at_s text")  # what a rank says of a failure
-
-
-def await_true(what, look, patience_s=PATIENCE_S):
-    """Looks again until it is so: for what nobody tells us of."""
-    deadline = time.monotonic() + patience_s
-    while not look():
-        assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
-        time.sleep(0.005)
-
-
-class Process:
-    """A process whose lines are read as they come."""
-
-    def __init__(self, command, **options):
-        self.name = pathlib.Path(str(command[-1])).name
-        self.process = subprocess.Popen([*map(str, command)], text=True, bufsize=1,
-                                        start_new_session=True, **options)
-        self.lines = []
-        self.changed = threading.Condition()
-        self.ended = False
-        self.stream = self.process.stdout or self.process.stderr
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.stream:
-            with self.changed:
-                self.lines.append(line.rstrip("\n"))
-                self.changed.notify_all()
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def has(self, text, since=0):
-        with self.changed:
-            return [line for line in self.lines[since:] if text in line]
-
-    def await_line(self, start, patience_s=PATIENCE_S, anywhere=False):
-        """The first line that starts so (or has it anywhere)."""
-        def found():
-            return next((line for line in self.lines
-                         if line.startswith(start) or (anywhere and start in line)), None)
-        with self.changed:
-            self.changed.wait_for(lambda: found() or self.ended, patience_s)
-            assert found(), f"{self.name} did not say '{start}': {self.lines[-20:]}"
-            return found()
-
-    def send(self, number):
-        self.process.send_signal(number)
-
-    def end(self, number=signal.SIGKILL):
-        """Its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        code = self.process.wait(timeout=PATIENCE_S)
-        self.reader.join()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream:
-                stream.close()
-        return code
 
 
 class Daemon(Process):
@@ -95,10 +33,6 @@ class Daemon(Process):
         self.name = f"spccld of host {host}"
         self.await_line("main: serving", anywhere=True)
 
-    @property
-    def pid(self):
-        return self.process.pid
-
     def comms(self):
         """The communicators that it knows, as spcclctl shows them."""
         done = subprocess.run([OPTIONS.bin / "spcclctl", "--runtime-dir", self.folder, "-o", "json",
@@ -106,16 +40,10 @@ class Daemon(Process):
         return json.loads(done.stdout)["comms"]
 
     def holdings(self):
-        """Descriptors, and mappings of shared memory."""
-        proc = pathlib.Path(f"/proc/{self.pid}")
-        maps = (proc / "maps").read_text(encoding="utf-8")
-        return len(os.listdir(proc / "fd")), maps.count("/memfd:")
+        return holdings(self.pid)
 
     def resident_kib(self):
-        for line in pathlib.Path(f"/proc/{self.pid}/status").read_text("utf-8").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1])
-        return 0
+        return status_of(self.pid, "VmRSS")
 
 
 class Ranks(Process):
