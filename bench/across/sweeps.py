@@ -12,12 +12,11 @@ All points of a sweep are measured once a round, in turn; what counts is the med
 import argparse
 import contextlib
 import csv
-import shutil
 import statistics
-import subprocess
 import sys
 
 import lab as labs
+import plots
 from lab import MIB, Place, Work, progress
 
 SIZE = 64 * MIB
@@ -69,58 +68,8 @@ def write_csv(path, rows):
         writer.writerows(rows)
 
 
-def gnuplot(path, title, body):
-    head = (f"set terminal pngcairo size 760,560 font 'sans,11'\nset output '{path}'\n"
-            f"set title \"{title}\"\n")
-    subprocess.run(["gnuplot"], input=head + body, text=True, check=True)
-    progress(f"wrote {path}")
-
-
-def plot_thresholds(path, place, rows):
-    """A map of how many times as fast as dense."""
-    dense = [row["ms"] for row in rows if row["codec"] == "dense"]
-    points = [row for row in rows if row["codec"] == "pici"]
-    if not dense or not points:
-        return
-    data = "\n".join(f"{r['inter']} {r['intra']} {dense[0] / r['ms']:.3f}" for r in points)
-    gnuplot(path, f"Reduce-scatter, 64 MiB, {SPARSITY['reduce_scatter']:.0%} zeros, Pici, "
-            f"{place.title()}:\\nspeed relative to dense ({dense[0]:.0f} ms)",
-            f"""$data << END
-{data}
-END
-set xlabel 'threshold between hosts (dense at or below)'
-set ylabel 'threshold within a host'
-set palette defined (0 '#3b4cc0', 0.5 '#dddddd', 1 '#b40426')
-set xrange [-0.06:1.06]
-set yrange [-0.06:1.06]
-plot $data using 1:2:3 with image notitle, \\
-     $data using 1:2:(sprintf('%.2f', $3)) with labels font ',8' notitle
-""")
-
-
-def plot_channels(path, rows):
-    """Bus bandwidth by channels, a curve a link and codec."""
-    blocks, curves = "", []
-    for rate, codec in sorted({(r["rate"], r["codec"]) for r in rows}):
-        mine = [r for r in rows if (r["rate"], r["codec"]) == (rate, codec)]
-        name = f"$d{len(curves)}"
-        bus = [SIZE * (HOSTS - 1) / HOSTS / (r["ms"] * 1e6) for r in mine]
-        lines = "\n".join(f"{r['channels']} {b:.4f}" for r, b in zip(mine, bus))
-        blocks += f"{name} << END\n{lines}\nEND\n"
-        curves.append(f"{name} using 1:2 with linespoints pt 7 title '{rate}, {codec}'")
-    gnuplot(path, f"All-gather, 64 MiB, {SPARSITY['all_gather']:.0%} zeros, {HOSTS} hosts",
-            blocks + f"""set xlabel 'channels'
-set ylabel 'bus bandwidth, GB/s of dense data'
-set logscale y
-set key outside right top
-set xtics ({', '.join(str(c) for c in sorted({r['channels'] for r in rows}))})
-plot {', '.join(curves)}
-""")
-
-
 def run(options, runner):
-    if not shutil.which("gnuplot"):
-        sys.exit("across.sh: gnuplot is missing: apt-get install gnuplot-nox")
+    plots.need_gnuplot()
     where = labs.stamp(options.rounds)
     thresholds, channels = [], []
     with contextlib.ExitStack() as stack:
@@ -128,17 +77,15 @@ def run(options, runner):
             lab = stack.enter_context(labs.Lab(f"across-{rate}", HOSTS, rate))
             if options.what != "channels":
                 place = Place(lab, HOSTS, 2)
-                rows = sweep(runner, options, place, "reduce_scatter", threshold_points(options))
-                thresholds += rows
-                plot_thresholds(options.out / f"thresholds-{rate}.png", place, rows)
+                thresholds += sweep(runner, options, place, "reduce_scatter",
+                                    threshold_points(options))
             if options.what != "thresholds":
                 place = Place(lab, HOSTS, 1)
                 channels += sweep(runner, options, place, "all_gather", channel_points(options))
-    if thresholds:
-        write_csv(options.out / "thresholds.csv", thresholds)
-    if channels:
-        write_csv(options.out / "channels.csv", channels)
-        plot_channels(options.out / "channels.png", channels)
+    for kind, rows in {"thresholds": thresholds, "channels": channels}.items():
+        if rows:
+            write_csv(options.out / f"{kind}.csv", rows)
+            plots.draw([options.out / f"{kind}.csv"], options.out, [kind])
     (options.out / "about.txt").write_text(where + "\n", encoding="utf-8")
     return 2 if runner.failures else 0
 
