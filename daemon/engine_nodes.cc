@@ -43,6 +43,19 @@ std::string RanksOf(const NodeGroup& group, uint32_t node) {
   return text;
 }
 
+// A daemon that says that it stops is to ranks of other nodes what one is that was killed: their
+// own is there.
+absl::Status StatusToldBy(NodeId node, const NodeGroup& group, absl::Status status) {
+  if (!absl::IsUnavailable(status)) return status;
+  std::string ranks;
+  for (uint32_t i = 0; i < group.nodes.size(); ++i) {
+    if (group.nodes[i].id == node) ranks = RanksOf(group, i);
+  }
+  return absl::AbortedError(
+      ranks.empty() ? std::string(status.message())
+                    : absl::StrCat("lost ", ranks, ": ", std::string(status.message())));
+}
+
 }  // namespace
 
 void Engine::ListenToNodes() {
@@ -147,8 +160,9 @@ void Engine::OnNodeMessage(NodeId node, const v1::PeerMessage& message) {
         const v1::CommFailed& failed = message.comm_failed();
         CommFailure failure;
         failure.origin = failed.origin().substr(0, kLongestText);
-        failure.status =
-            StatusOf(failed.code(), absl::StrCat(failure.origin, ": ", failed.message()));
+        failure.status = StatusToldBy(
+            node, *entry->group,
+            StatusOf(failed.code(), absl::StrCat(failure.origin, ": ", failed.message())));
         const bool is_rank =
             failed.culprit() >= 0 && static_cast<uint32_t>(failed.culprit()) < entry->comm.ranks();
         failure.culprit_rank = is_rank ? failed.culprit() : -1;

@@ -11,6 +11,7 @@
 #include "daemon/message_bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/shm/result.h"
 #include "tests/daemon/fake_nodes.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/raw_client.h"
@@ -113,8 +114,9 @@ class EngineMeetingTest : public ::testing::Test {
     ASSERT_THAT(reply, IsOk());
     ASSERT_EQ(reply->result, 0u) << reply->message;
     comm_id_ = reply->value;
-    ASSERT_THAT(env_->settings().Set(GlobalScope{}, {.algorithm = policy::Algorithm::kTree}),
-                IsOk());
+    policy::Overrides tree;
+    tree.algorithm = policy::Algorithm::kTree;
+    ASSERT_THAT(env_->settings().Set(GlobalScope{}, tree), IsOk());
   }
 
   void SayLeft(NodeId node, uint32_t rank) {
@@ -275,6 +277,22 @@ TEST_F(EngineMeetingTest, AGoWithImpossibleCostsFailsTheMeeting) {
   costs.link_rate = 0;
   SayGo(kA, costs);
   ExpectInit("impossible costs");
+}
+
+TEST_F(EngineMeetingTest, AnotherNodesDaemonThatStopsIsALossOfItsRanks) {
+  Begin(/*measures=*/true);
+  MeetAtA();
+  EXPECT_EQ(nodes_->Await(kA, Kind::kReady).kind_case(), Kind::kReady);
+  v1::PeerMessage failed;
+  failed.mutable_comm_failed()->set_comm_key(form_.comm_key());
+  failed.mutable_comm_failed()->set_code(static_cast<uint32_t>(absl::StatusCode::kUnavailable));
+  failed.mutable_comm_failed()->set_origin("node2");
+  failed.mutable_comm_failed()->set_message("spccld is stopping");
+  nodes_->Say(kA, failed);
+  const auto reply = client_->AwaitReply(request_id_);
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+  EXPECT_THAT(reply->message, HasSubstr("lost rank 1: node2: spccld is stopping"));
 }
 
 // In the next three a rank of B leaves, by which the daemon sees that another algorithm was set.

@@ -75,10 +75,8 @@ class Events:
         for job in self.jobs:
             own = job.plan.ranks_on(host)
             if own:
-                # One that is told to end says so itself.
                 self._harm(job, Fault(f"the end of host {host + 1}'s daemon",
-                                      culprits=lambda _, own=own: own, daemon_of=own,
-                                      reason=None if kills else "spccld is stopping"))
+                                      culprits=lambda _, own=own: own, daemon_of=own))
         self.lost[self.world.daemons[host]] = kills
         self.world.daemons[host].send(signal.SIGKILL if kills else signal.SIGTERM)
         self.counts["daemons lost"] += 1
