@@ -39,7 +39,8 @@ class Events:
                    self.world.patience_s)
         killed = [job.plan.processes[i] for i in victims]
         ranks = {rank for process in killed for rank in process}
-        self._harm(job, Fault(f"the kill of ranks {sorted(ranks)}", killed, lambda own: ranks))
+        self._harm(job, Fault(f"the kill of ranks {sorted(ranks)}", killed, lambda own: ranks,
+                              pids=[job.pid(i) for i in victims]))
         for i in victims:
             os.kill(job.pid(i), signal.SIGKILL)
             self.counts["kills"] += 1

@@ -145,7 +145,9 @@ def named_ranks(failed):
 class Fault:
     """What was done to a job: by it, errors are expected."""
 
-    def __init__(self, what, killed=(), culprits=None, reason=None, daemon_of=()):
+    def __init__(self, what, killed=(), culprits=None, reason=None, daemon_of=(),
+                 pids=()):
+        self.pids = pids  # of the killed: of several operations' errors, whose rank it is is not known
         self.what, self.killed, self.reason = what, set(killed), reason
         self.culprits = culprits or (lambda ranks: set())  # whom a process of these ranks is told of
         self.daemon_of = set(daemon_of)                    # ranks whose own daemon is lost
@@ -160,4 +162,5 @@ class Fault:
             return False
         if self.reason and self.reason in failed["text"]:
             return True
-        return bool(named_ranks(failed) & self.culprits(ranks))
+        return (bool(named_ranks(failed) & self.culprits(ranks))
+                or any(f"(pid {pid}" in failed["text"] for pid in self.pids))
