@@ -12,6 +12,13 @@ inline int64_t MonotonicNanos() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+// Of the calling thread: how long it has run on a processor.
+inline int64_t ThreadCpuNanos() {
+  timespec now;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -89,7 +89,7 @@ void AddListCommands(Tree* tree);      // jobs, comms, buffers
 void AddSettingsCommands(Tree* tree);  // threshold, algo
 void AddTopCommand(Tree* tree);
 void AddSteerCommands(Tree* tree);   // events, drain, abort
-void AddJobCommands(Tree* tree);     // job register, job end
+void AddJobCommands(Tree* tree);     // job
 void AddFlightCommands(Tree* tree);  // trace, explain
 void AddDoctorCommand(Tree* tree);
 void AddBundleCommand(Tree* tree);  // support-bundle

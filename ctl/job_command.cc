@@ -1,8 +1,12 @@
-// job register, job end: for the batch system's prolog and epilog.
+// job register, job end: for the batch system's prolog and epilog. job set, job reset: what a job
+// gets and may take.
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -14,6 +18,7 @@ namespace {
 struct JobOptions {
   uint64_t number = 0, uid = 0;
   std::string cgroup;
+  v1::JobShare share;
 };
 
 absl::Status CheckUid(uint64_t uid) {
@@ -28,6 +33,7 @@ absl::Status RunRegister(Context& context, const JobOptions& options) {
   request.set_number(options.number);
   request.set_uid(static_cast<uint32_t>(options.uid));
   request.set_cgroup(options.cgroup);
+  *request.mutable_share() = options.share;
   SPCCL_ASSIGN_OR_RETURN(const v1::RegisterJobResponse response,
                          client->Call(&v1::Control::Stub::RegisterJob, request));
   if (context.json()) {
@@ -60,6 +66,84 @@ absl::Status RunEnd(Context& context, const JobOptions& options) {
   return absl::OkStatus();
 }
 
+std::string Quota(uint64_t quota) {
+  return quota == 0 ? "-" : absl::StrCat(quota);
+}
+
+template <typename Response>
+void Report(const Response& response, const std::string& job, Context* context) {
+  if (context->json()) {
+    context->PrintJson(ToJson(response));
+    return;
+  }
+  const v1::JobShare& share = response.resolved();
+  context->out() << "job " << Printable(job) << ": in force for what comes next\n";
+  Table table({"#WEIGHT", "#MAX BUFFER BYTES", "#MAX COMMS", "#MAX OPERATIONS", "#MAX CHANNELS"});
+  table.Add({absl::StrCat(share.weight()), Quota(share.max_buffer_bytes()),
+             Quota(share.max_communicators()), Quota(share.max_operations()),
+             Quota(share.max_channels())});
+  table.Print(&context->out());
+}
+
+absl::Status RunSet(Context& context, const std::string& job, const v1::JobShare& share) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  v1::SetJobShareRequest request;
+  request.set_job_id(job);
+  *request.mutable_share() = share;
+  SPCCL_ASSIGN_OR_RETURN(const v1::SetJobShareResponse response,
+                         client->Call(&v1::Control::Stub::SetJobShare, request));
+  Report(response, job, &context);
+  return absl::OkStatus();
+}
+
+absl::Status RunReset(Context& context, const std::string& job) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  v1::ResetJobShareRequest request;
+  request.set_job_id(job);
+  SPCCL_ASSIGN_OR_RETURN(const v1::ResetJobShareResponse response,
+                         client->Call(&v1::Control::Stub::ResetJobShare, request));
+  Report(response, job, &context);
+  return absl::OkStatus();
+}
+
+// A number that the daemon refuses where it is too large must not seem small.
+std::function<void(uint64_t)> Narrow(void (v1::JobShare::*set)(uint32_t), v1::JobShare* share) {
+  return [=](uint64_t value) {
+    (share->*set)(static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX)));
+  };
+}
+
+void AddShare(CLI::App* app, v1::JobShare* share) {
+  AddNumberOption(app, "--weight", Narrow(&v1::JobShare::set_weight, share),
+                  "Share against the other jobs' weights, from 1 to 1000.");
+  AddNumberOption(
+      app, "--max-buffer-bytes", [share](uint64_t bytes) { share->set_max_buffer_bytes(bytes); },
+      "Most registered bytes; 0: no quota.");
+  AddNumberOption(app, "--max-communicators", Narrow(&v1::JobShare::set_max_communicators, share),
+                  "Most communicators; 0: no quota.");
+  AddNumberOption(app, "--max-operations", Narrow(&v1::JobShare::set_max_operations, share),
+                  "Most operations that are called and not ended; 0: no quota.");
+  AddNumberOption(app, "--max-channels", Narrow(&v1::JobShare::set_max_channels, share),
+                  "Most channel threads at once; 0: all.");
+}
+
+void AddShareCommands(Tree* tree, CLI::App* job) {
+  struct Options {
+    std::string job;
+    v1::JobShare share;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* set = tree->Add(
+      job, "set", "What the job gets and may take, from now on.",
+      [options](Context& context) { return RunSet(context, options->job, options->share); });
+  set->add_option("JOB", options->job, "As `jobs` shows it.")->type_name("JOB")->required();
+  AddShare(set, &options->share);
+  CLI::App* reset =
+      tree->Add(job, "reset", "Forget that: the configuration's [jobs] holds.",
+                [options](Context& context) { return RunReset(context, options->job); });
+  reset->add_option("JOB", options->job, "As `jobs` shows it.")->type_name("JOB")->required();
+}
+
 void AddIdentity(CLI::App* app, const std::shared_ptr<JobOptions>& options) {
   AddNumberOption(
       app, "--id", [options](uint64_t number) { options->number = number; },
@@ -73,7 +157,7 @@ void AddIdentity(CLI::App* app, const std::shared_ptr<JobOptions>& options) {
 }  // namespace
 
 void AddJobCommands(Tree* tree) {
-  CLI::App* job = tree->app.add_subcommand("job", "Jobs of the batch system; administrators only.");
+  CLI::App* job = tree->app.add_subcommand("job", "Jobs, as administrators see to them.");
   job->require_subcommand(1);
   const auto options = std::make_shared<JobOptions>();
   CLI::App* add =
@@ -82,9 +166,11 @@ void AddJobCommands(Tree* tree) {
   AddIdentity(add, options);
   add->add_option("--cgroup", options->cgroup, "Path of the job's control group, if known.")
       ->type_name("PATH");
+  AddShare(add, &options->share);
   CLI::App* end = tree->Add(job, "end", "Take that back, and close what the job has left.",
                             [options](Context& context) { return RunEnd(context, *options); });
   AddIdentity(end, options);
+  AddShareCommands(tree, job);
 }
 
 }  // namespace spccl::ctl

@@ -35,18 +35,34 @@ absl::Status List(Context& context,
   return absl::OkStatus();
 }
 
+// "3", or "3/8" where there is a quota of 8.
+std::string Of(const std::string& used, uint64_t quota, const std::string& quota_text) {
+  return quota == 0 ? used : absl::StrCat(used, "/", quota_text);
+}
+
+std::string Of(uint64_t used, uint64_t quota) {
+  return Of(absl::StrCat(used), quota, absl::StrCat(quota));
+}
+
 absl::Status RunJobs(Context& context) {
   return List(
       context, &v1::Control::Stub::ListJobs, v1::ListJobsRequest(),
       [&](const v1::ListJobsResponse& response) {
-        Table table({"JOB", "#UID", "#SESSIONS", "#COMMS", "#BUFFERS", "#BYTES", "#OPS", "#FAILED",
-                     "#PAYLOAD", "#SENT/DENSE"});
+        Table table({"JOB", "#UID", "#WEIGHT", "#SESSIONS", "#COMMS", "#CALLED", "#CHANNELS",
+                     "#BUFFERS", "#BYTES", "#OPS", "#FAILED", "#PAYLOAD", "#SENT/DENSE"});
         for (const v1::Job& job : response.jobs()) {
           const v1::Counters& sums = job.counters();
-          table.Add({job.id(), absl::StrCat(job.uid()), absl::StrCat(job.sessions()),
-                     absl::StrCat(job.communicators()), absl::StrCat(job.buffers()),
-                     Size(job.buffer_bytes()), absl::StrCat(sums.ops()),
-                     absl::StrCat(sums.failed_ops()), Size(sums.payload_bytes()), Sent(sums)});
+          const v1::JobShare& share = job.share();
+          table.Add({job.id(), absl::StrCat(job.uid()), absl::StrCat(share.weight()),
+                     absl::StrCat(job.sessions()),
+                     Of(job.communicators(), share.max_communicators()),
+                     Of(job.operations(), share.max_operations()),
+                     share.max_channels() == 0 ? "all" : absl::StrCat(share.max_channels()),
+                     absl::StrCat(job.buffers()),
+                     Of(Size(job.buffer_bytes()), share.max_buffer_bytes(),
+                        Size(share.max_buffer_bytes())),
+                     absl::StrCat(sums.ops()), absl::StrCat(sums.failed_ops()),
+                     Size(sums.payload_bytes()), Sent(sums)});
         }
         table.Print(&context.out());
       });

@@ -144,8 +144,12 @@ void Communicator::Open() {
 
 std::vector<Outcome> Communicator::Poison(Operation& operation, uint32_t rank, RankPart part,
                                           const absl::Status& error) {
-  const absl::Status for_others = absl::AbortedError(absl::StrCat(
-      NameOfRank(rank), " called the operation with a wrong argument: ", error.message()));
+  const absl::Status for_others =
+      absl::IsResourceExhausted(error)
+          ? error
+          : absl::AbortedError(
+                absl::StrCat(NameOfRank(rank),
+                             " called the operation with a wrong argument: ", error.message()));
   operation.poison = for_others;
   std::vector<Outcome> outcomes;
   outcomes.push_back({std::move(part), error});

@@ -127,8 +127,9 @@ class Communicator {
   void Open();
 
   // A rank's part arrives. `error`: the part cannot run; it and the other ranks' parts complete
-  // with errors. Returns what is to be completed at once. An error status means that no correct
-  // client sends this sequence: the session must end.
+  // with errors (ResourceExhausted, a quota of the job's, with the same one). Returns what is to be
+  // completed at once. An error status means that no correct client sends this sequence: the
+  // session must end.
   absl::StatusOr<std::vector<Outcome>> Submit(uint32_t rank, uint64_t sequence, RankPart part,
                                               absl::Status error, int64_t now_ns);
 
@@ -172,6 +173,10 @@ class Communicator {
   };
   std::vector<Waiting> WaitingOps(size_t most) const;
   uint32_t queued_ops() const { return static_cast<uint32_t>(pending_.size()); }
+  // Those, and the one that runs.
+  uint32_t outstanding_ops() const { return queued_ops() + (running_ ? 1 : 0); }
+  // Whether some local rank has submitted the operation, which has not started.
+  bool IsPending(uint64_t sequence) const { return pending_.contains(sequence); }
 
  private:
   struct Seat {

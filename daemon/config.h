@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "collective/policy/settings.h"
+#include "daemon/job_share.h"
 #include "daemon/metrics/listen_address.h"
 
 namespace spccl::daemon {
@@ -41,6 +42,8 @@ struct Config {
   // Of one session, which is one client process.
   uint64_t max_buffers_per_client = 4096;
   uint64_t max_buffer_bytes_per_client = uint64_t{1} << 40;
+
+  JobShare job_share;  // of a job of which nothing else is said
 
   // The flight recorder.
   uint32_t flight_operations = 64;  // of each communicator; 0: none

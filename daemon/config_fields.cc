@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -21,58 +19,10 @@ namespace spccl::daemon {
 namespace {
 
 constexpr size_t kMaxPathBytes = 90;  // a socket's address holds 107 bytes, its name included
-constexpr int64_t kMaxDurationNs = int64_t{365} * 24 * 3600 * 1'000'000'000;
-
-template <typename T>
-bool ParseUnsigned(std::string_view text, uint64_t least, uint64_t most, T* out) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return false;
-  if (value < least || value > most) return false;
-  *out = static_cast<T>(value);
-  return true;
-}
-
-// 4096, 64K, 64KiB, 1TiB: powers of 1,024.
-bool ParseBytes(std::string_view text, uint64_t* out) {
-  if (text.ends_with("iB")) {
-    text.remove_suffix(2);
-    if (text.empty() || (text.back() >= '0' && text.back() <= '9')) return false;
-  }
-  constexpr std::string_view kUnits = "KMGT";
-  int shift = 0;
-  if (!text.empty() && kUnits.find(text.back()) != std::string_view::npos) {
-    shift = 10 * static_cast<int>(kUnits.find(text.back()) + 1);
-    text.remove_suffix(1);
-  }
-  const uint64_t most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) >> shift;
-  if (!ParseUnsigned(text, 1, most, out)) return false;
-  *out <<= shift;
-  return true;
-}
-
-std::string ShowBytes(uint64_t bytes) {
-  int unit = 0;
-  while (unit < 4 && bytes % 1024 == 0) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? absl::StrCat(bytes)
-                   : absl::StrCat("\"", bytes, View("KMGT").substr(unit - 1, 1), "iB\"");
-}
-
-bool ParseDuration(std::string_view text, int64_t* out) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(View(text), &duration)) return false;
-  if (duration < absl::Milliseconds(1) || duration > absl::Nanoseconds(kMaxDurationNs))
-    return false;
-  *out = absl::ToInt64Nanoseconds(duration);
-  return true;
-}
 
 bool GroupExists(const std::string& name) {
-  uint32_t number;
-  if (ParseUnsigned(name, 0, std::numeric_limits<uint32_t>::max() - 1, &number)) return true;
+  uint64_t number;
+  if (ParseInteger(name, 0, std::numeric_limits<uint32_t>::max() - 1, &number)) return true;
   std::array<char, 16384> buffer;
   group entry;
   group* found = nullptr;
@@ -80,9 +30,11 @@ bool GroupExists(const std::string& name) {
          found != nullptr;
 }
 
-Field Make(std::string_view name, std::string_view help, std::string expected,
-           std::vector<TomlType> types, std::function<bool(std::string_view, Config*)> set,
-           std::function<std::string(const Config&)> show) {
+}  // namespace
+
+Field MakeField(std::string_view name, std::string_view help, std::string expected,
+                std::vector<TomlType> types, std::function<bool(std::string_view, Config*)> set,
+                std::function<std::string(const Config&)> show) {
   FieldInfo info{
       .name = std::string(name),
       .flag = absl::StrCat("--", absl::StrReplaceAll(View(name), {{".", "-"}, {"_", "-"}})),
@@ -92,9 +44,11 @@ Field Make(std::string_view name, std::string_view help, std::string expected,
   return Field{std::move(info), std::move(types), std::move(set), std::move(show)};
 }
 
+namespace {
+
 Field Path(std::string_view name, std::string_view help, std::string Config::*at,
            bool optional = false) {
-  return Make(
+  return MakeField(
       name, help,
       absl::StrCat("an absolute path of at most ", kMaxPathBytes, " bytes",
                    optional ? ", or an empty string" : ""),
@@ -115,16 +69,19 @@ Field Path(std::string_view name, std::string_view help, std::string Config::*at
 template <typename T>
 Field Unsigned(std::string_view name, std::string_view help, uint64_t least, uint64_t most,
                T Config::*at) {
-  return Make(
+  return MakeField(
       name, help, absl::StrCat("an integer from ", least, " to ", most), {TomlType::kInteger},
       [=](std::string_view text, Config* config) {
-        return ParseUnsigned(text, least, most, &(config->*at));
+        uint64_t value = 0;
+        if (!ParseInteger(text, least, most, &value)) return false;
+        config->*at = static_cast<T>(value);
+        return true;
       },
       [at](const Config& config) { return absl::StrCat(config.*at); });
 }
 
 Field Duration(std::string_view name, std::string_view help, int64_t Config::*at) {
-  return Make(
+  return MakeField(
       name, help, "a duration from 1ms to a year, with its unit: \"500ms\", \"30s\", \"1h30m\"",
       {TomlType::kString},
       [at](std::string_view text, Config* config) { return ParseDuration(text, &(config->*at)); },
@@ -134,7 +91,7 @@ Field Duration(std::string_view name, std::string_view help, int64_t Config::*at
 }
 
 Field Boolean(std::string_view name, std::string_view help, bool Config::*at) {
-  return Make(
+  return MakeField(
       name, help, "true or false", {TomlType::kBoolean},
       [at](std::string_view text, Config* config) {
         if (text != "true" && text != "false") return false;
@@ -152,7 +109,7 @@ Field Choice(std::string_view name, std::string_view help, std::vector<std::stri
   for (size_t i = 0; i < names.size(); ++i) {
     absl::StrAppend(&expected, i == 0 ? "" : ", ", View(names[i]));
   }
-  return Make(
+  return MakeField(
       name, help, std::move(expected), {TomlType::kString},
       [names, at](std::string_view text, Config* config) {
         const auto found = std::find(names.begin(), names.end(), text);
@@ -175,7 +132,7 @@ std::vector<std::string_view> Names(int count) {
 
 Field Threshold(std::string_view name, std::string_view help,
                 policy::Thresholds policy::Settings::*codec, double policy::Thresholds::*at) {
-  return Make(
+  return MakeField(
       name, help, "a sparsity, a number from 0 to 1, or \"auto\"",
       {TomlType::kFloat, TomlType::kInteger, TomlType::kString},
       [=](std::string_view text, Config* config) {
@@ -185,7 +142,7 @@ Field Threshold(std::string_view name, std::string_view help,
 }
 
 Field AdminGroup() {
-  return Make(
+  return MakeField(
       "admin_group", "Group whose members may change everything, as root may; empty: root only.",
       "a group that exists, by name or number, or an empty string",
       {TomlType::kString, TomlType::kInteger},
@@ -199,15 +156,15 @@ Field AdminGroup() {
 }
 
 Field ByteCount(std::string_view name, std::string_view help, uint64_t Config::*at) {
-  return Make(
+  return MakeField(
       name, help, "bytes, at least 1, with a unit in quotes if you like: 65536, \"64GiB\", \"1T\"",
       {TomlType::kInteger, TomlType::kString},
-      [at](std::string_view text, Config* config) { return ParseBytes(text, &(config->*at)); },
+      [at](std::string_view text, Config* config) { return ParseBytes(text, 1, &(config->*at)); },
       [at](const Config& config) { return ShowBytes(config.*at); });
 }
 
 void AddPeerFields(std::vector<Field>* fields) {
-  fields->push_back(Make(
+  fields->push_back(MakeField(
       "peers.listen",
       "Where the daemons of other nodes connect; empty: nowhere, and there are no communicators "
       "between nodes; port 0: any; without TLS and MUNGE a loopback address.",
@@ -218,7 +175,7 @@ void AddPeerFields(std::vector<Field>* fields) {
         return true;
       },
       [](const Config& config) { return QuoteToml(config.peers_listen); }));
-  fields->push_back(Make(
+  fields->push_back(MakeField(
       "peers.advertise", "What the daemons of other nodes dial; empty: as peers.listen says.",
       "HOST or HOST:PORT, with an IPv6 address in brackets, or an empty string",
       {TomlType::kString},
@@ -247,7 +204,7 @@ void AddPeerFields(std::vector<Field>* fields) {
 }
 
 Field MetricsListen() {
-  return Make(
+  return MakeField(
       "metrics_listen",
       "Where metrics are served, all jobs' to whoever may connect; unix: metrics.sock in the "
       "runtime "
@@ -335,6 +292,7 @@ std::vector<Field> BuildTable() {
                             &Config::flight_files));
   fields.push_back(ByteCount("flight.file_bytes", "Most bytes of these records together.",
                              &Config::flight_file_bytes));
+  AddJobFields(&fields);
   AddPeerFields(&fields);
   fields.push_back(MetricsListen());
   fields.push_back(AdminGroup());
@@ -415,29 +373,6 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& c
                            [name](const std::string& a, const std::string& b) {
                              return Edits(name, a) < Edits(name, b);
                            });
-}
-
-bool ParseThreshold(std::string_view text, double* threshold) {
-  if (text == "auto") {
-    *threshold = policy::kAutoThreshold;
-    return true;
-  }
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return false;
-  if (!(value >= 0 && value <= 1)) return false;  // NaN is refused too
-  *threshold = value;
-  return true;
-}
-
-std::string ShowThreshold(double value) {
-  return value == policy::kAutoThreshold ? QuoteToml("auto") : ShowNumber(value);
-}
-
-std::string ShowNumber(double value) {
-  char buffer[40];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  return std::string(buffer, end);
 }
 
 }  // namespace spccl::daemon

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "base/toml.h"
 #include "daemon/config.h"
+#include "daemon/config_values.h"
 
 namespace spccl::daemon {
 
@@ -25,6 +26,13 @@ struct Field {
   std::function<std::string(const Config& config)> show;
 };
 const std::vector<Field>& FieldTable();
+
+// `name` is the key in the file; the flag follows from it, the default from `show`.
+Field MakeField(std::string_view name, std::string_view help, std::string expected,
+                std::vector<TomlType> types, std::function<bool(std::string_view, Config*)> set,
+                std::function<std::string(const Config&)> show);
+// config_fields_jobs.cc
+void AddJobFields(std::vector<Field>* fields);
 
 // What is wrong with fields together that are right each by itself.
 struct Clash {
@@ -44,10 +52,5 @@ std::string Refusal(const Field& field, std::string_view found);
 
 // The candidate with the fewest edits to `name`.
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
-
-// A sparsity in [0, 1], or "auto", as a threshold is; the other way round as TOML.
-bool ParseThreshold(std::string_view text, double* threshold);
-std::string ShowThreshold(double value);
-std::string ShowNumber(double value);
 
 }  // namespace spccl::daemon

@@ -17,6 +17,7 @@
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
 #include "collective/runtime/send_step.h"
+#include "daemon/job_share.h"
 #include "daemon/progress.h"
 #include "kernels/format.h"
 
@@ -110,6 +111,8 @@ struct JobInfo {
   uint64_t buffer_bytes;
   Counters counters;
   bool registered = false;  // by the batch system's prolog
+  JobShare share = {};      // as resolved now
+  uint64_t operations = 0;  // called by some rank here and not ended
 };
 
 struct CoreInfo {
@@ -166,6 +169,9 @@ class Control {
   // Closes what is left of a job: fails its communicators, ends its sessions, gives back its
   // memory.
   virtual absl::StatusOr<EndedJob> EndJob(const std::string& job_id) = 0;
+  // Jobs' shares and quotas may have changed: puts them in force. If the core thread does not
+  // answer in time, as soon as it can.
+  virtual void RefreshShares() = 0;
   // Draining refuses new sessions and communicators; what runs goes on.
   virtual absl::Status SetDraining(bool draining) = 0;
   // Keeps the event and tells the subscribers; the core numbers and stamps it, soon.

@@ -59,7 +59,8 @@ uint32_t CommsIn(const Snapshot& all, const Scope& scope) {
 }
 
 // Jobs that are registered are there also while nothing of them has connected.
-void AddRegistered(const std::vector<RegisteredJob>& registered, Snapshot* all) {
+void AddRegistered(const std::vector<RegisteredJob>& registered, const SettingsStore& settings,
+                   Snapshot* all) {
   for (const RegisteredJob& job : registered) {
     const std::string id = job.id();
     auto found = std::find_if(all->jobs.begin(), all->jobs.end(),
@@ -68,6 +69,7 @@ void AddRegistered(const std::vector<RegisteredJob>& registered, Snapshot* all) 
       JobInfo info{};
       info.id = id;
       info.uid = job.uid;
+      info.share = settings.ShareOf(id);
       found = all->jobs.insert(all->jobs.end(), std::move(info));
     }
     found->registered = true;
@@ -96,7 +98,7 @@ grpc::Status ControlService::Run(const grpc::ServerContext& context,
     // Not "deadline exceeded" or "unavailable": those would mean that we are not reachable.
     return ToGrpc(absl::InternalError(snapshot.status().message()));
   }
-  AddRegistered(jobs_->List(), &*snapshot);
+  AddRegistered(jobs_->List(), *settings_, &*snapshot);
   return ToGrpc(body(*caller, *std::move(snapshot)));
 }
 

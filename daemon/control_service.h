@@ -53,8 +53,15 @@ class ControlService final : public v1::Control::Service {
                            v1::RegisterJobResponse* response) override;
   grpc::Status EndJob(grpc::ServerContext* context, const v1::EndJobRequest* request,
                       v1::EndJobResponse* response) override;
+  grpc::Status SetJobShare(grpc::ServerContext* context, const v1::SetJobShareRequest* request,
+                           v1::SetJobShareResponse* response) override;
+  grpc::Status ResetJobShare(grpc::ServerContext* context, const v1::ResetJobShareRequest* request,
+                             v1::ResetJobShareResponse* response) override;
 
  private:
+  // Tells the core and the log what an administrator has done to the job's share.
+  void ShareChanged(const Caller& caller, const Snapshot& all, const std::string& job_id,
+                    const std::string& what);
   // Runs `body` with the caller and a snapshot of everything, within the caller's share of calls.
   grpc::Status Run(const grpc::ServerContext& context,
                    const std::function<absl::Status(const Caller&, Snapshot)>& body);

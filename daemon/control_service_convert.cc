@@ -188,6 +188,26 @@ absl::StatusOr<SettingsPart> FromProto(v1::SettingsPart part) {
   }
 }
 
+JobShareOverrides FromProto(const v1::JobShare& share) {
+  JobShareOverrides overrides;
+  if (share.has_weight()) overrides.weight = share.weight();
+  if (share.has_max_buffer_bytes()) overrides.max_buffer_bytes = share.max_buffer_bytes();
+  if (share.has_max_communicators()) overrides.max_communicators = share.max_communicators();
+  if (share.has_max_operations()) overrides.max_operations = share.max_operations();
+  if (share.has_max_channels()) overrides.max_channels = share.max_channels();
+  return overrides;
+}
+
+v1::JobShare ToProto(const JobShare& share) {
+  v1::JobShare out;
+  out.set_weight(static_cast<uint32_t>(share.weight));
+  out.set_max_buffer_bytes(share.max_buffer_bytes);
+  out.set_max_communicators(static_cast<uint32_t>(share.max_communicators));
+  out.set_max_operations(static_cast<uint32_t>(share.max_operations));
+  out.set_max_channels(static_cast<uint32_t>(share.max_channels));
+  return out;
+}
+
 v1::Settings ToProto(const policy::Overrides& overrides) {
   v1::Settings settings;
   if (overrides.algorithm.has_value()) {
@@ -220,6 +240,8 @@ v1::Job ToProto(const JobInfo& job) {
   out.set_buffer_bytes(job.buffer_bytes);
   FillCounters(job.counters, out.mutable_counters());
   out.set_registered(job.registered);
+  *out.mutable_share() = ToProto(job.share);
+  out.set_operations(job.operations);
   return out;
 }
 

@@ -17,6 +17,10 @@ absl::StatusOr<Scope> FromProto(const v1::Scope& scope);
 absl::StatusOr<policy::Overrides> FromProto(const v1::Settings& settings);
 absl::StatusOr<SettingsPart> FromProto(v1::SettingsPart part);
 
+// The store checks the values.
+JobShareOverrides FromProto(const v1::JobShare& share);
+v1::JobShare ToProto(const JobShare& share);
+
 v1::Settings ToProto(const policy::Overrides& overrides);
 v1::Settings ToProto(const policy::Settings& settings);
 v1::Job ToProto(const JobInfo& job);

@@ -34,7 +34,15 @@ grpc::Status ControlService::RegisterJob(grpc::ServerContext* context,
     SPCCL_RETURN_IF_ERROR(MustAdminister(caller, "register a job"));
     const RegisteredJob job{
         .number = request->number(), .uid = request->uid(), .cgroup = request->cgroup()};
+    const JobShareOverrides share = FromProto(request->share());
+    if (const std::string wrong = WrongIn(share); !wrong.empty()) {
+      return absl::InvalidArgumentError(wrong);
+    }
     SPCCL_RETURN_IF_ERROR(jobs_->Register(job));
+    if (share != JobShareOverrides{}) {
+      SPCCL_RETURN_IF_ERROR(settings_->SetShare(job.id(), share));
+      ShareChanged(caller, all, job.id(), "set " + Describe(share));
+    }
     core_->RecordEvent(JobEvent("job-registered", job, absl::StrCat("by uid ", caller.uid)));
     response->set_boot_id(BootIdText(all.core.boot_id));
     response->set_job_id(job.id());
@@ -55,6 +63,9 @@ grpc::Status ControlService::EndJob(grpc::ServerContext* context, const v1::EndJ
     if (settings_->Get(scope) != policy::Overrides{}) {
       SPCCL_RETURN_IF_ERROR(settings_->Reset(scope));
     }
+    if (settings_->GetShare(job.id()) != JobShareOverrides{}) {
+      SPCCL_RETURN_IF_ERROR(settings_->ResetShare(job.id()));
+    }
     if (was_registered || ended.sessions > 0) {
       core_->RecordEvent(JobEvent("job-ended", job,
                                   absl::StrCat(ended.sessions, " sessions and ",
@@ -69,6 +80,49 @@ grpc::Status ControlService::EndJob(grpc::ServerContext* context, const v1::EndJ
     response->set_buffer_bytes(ended.buffer_bytes);
     response->set_registered_left(static_cast<uint32_t>(jobs_->List().size()));
     response->set_sessions_left(now.core.sessions);
+    return absl::OkStatus();
+  });
+}
+
+void ControlService::ShareChanged(const Caller& caller, const Snapshot& all,
+                                  const std::string& job_id, const std::string& what) {
+  core_->RefreshShares();
+  Log(LogLevel::kInfo, "control", "share changed",
+      {{"job", job_id}, {"change", what}, {"uid", absl::StrCat(caller.uid)}});
+  Event event{};
+  event.kind = "settings-changed";
+  event.job_id = job_id;
+  event.uid = caller.uid;
+  for (const JobInfo& job : all.jobs) {
+    if (job.id == job_id) event.uid = job.uid;  // who sees it
+  }
+  event.message = absl::StrCat("job ", job_id, ": uid ", caller.uid, " ", what);
+  core_->RecordEvent(std::move(event));
+}
+
+grpc::Status ControlService::SetJobShare(grpc::ServerContext* context,
+                                         const v1::SetJobShareRequest* request,
+                                         v1::SetJobShareResponse* response) {
+  return Run(*context, [&](const Caller& caller, const Snapshot& all) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(MustAdminister(caller, "change a job's share"));
+    const JobShareOverrides share = FromProto(request->share());
+    SPCCL_RETURN_IF_ERROR(settings_->SetShare(request->job_id(), share));
+    ShareChanged(caller, all, request->job_id(), "set " + Describe(share));
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    *response->mutable_resolved() = ToProto(settings_->ShareOf(request->job_id()));
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ControlService::ResetJobShare(grpc::ServerContext* context,
+                                           const v1::ResetJobShareRequest* request,
+                                           v1::ResetJobShareResponse* response) {
+  return Run(*context, [&](const Caller& caller, const Snapshot& all) -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(MustAdminister(caller, "change a job's share"));
+    SPCCL_RETURN_IF_ERROR(settings_->ResetShare(request->job_id()));
+    ShareChanged(caller, all, request->job_id(), "reset the share and the quotas");
+    response->set_boot_id(BootIdText(all.core.boot_id));
+    *response->mutable_resolved() = ToProto(settings_->ShareOf(request->job_id()));
     return absl::OkStatus();
   });
 }

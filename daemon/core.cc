@@ -209,6 +209,13 @@ absl::StatusOr<EndedJob> Core::EndJob(const std::string& job_id) {
   return *ended;
 }
 
+void Core::RefreshShares() {
+  Call([](Engine& engine) {
+    engine.RefreshShares();
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
 absl::Status Core::SetDraining(bool draining) {
   return Call([draining](Engine& engine) {
     engine.SetDraining(draining);

@@ -40,6 +40,7 @@ class Core final : public Control {
   Progress GetProgress() override;
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
   absl::StatusOr<EndedJob> EndJob(const std::string& job_id) override;
+  void RefreshShares() override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override;
   std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,

@@ -13,6 +13,7 @@
 #include "collective/policy/settings.h"
 #include "collective/runtime/rank_buffers.h"
 #include "collective/runtime/task.h"
+#include "daemon/job_share.h"
 
 namespace spccl::daemon {
 
@@ -31,6 +32,8 @@ struct CoreHooks {
   std::function<absl::Status(uint64_t comm_id, const policy::Overrides& overrides)> change_settings;
   // The job that the batch system has registered and the client belongs to; empty: none.
   std::function<std::string(const Peer& peer)> registered_job;
+  // What a job gets and may take, now.
+  std::function<JobShare(const std::string& job_id)> share;
   // A communicator is gone.
   std::function<void(uint64_t comm_id)> forget;
   // As runtime::MakeTask.

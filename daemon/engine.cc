@@ -55,8 +55,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, Core
   auto engine = std::unique_ptr<Engine>(
       new Engine(std::move(options), std::move(hooks), loop, nodes, boot_id));
   const FlightOptions& flight = engine->options_.flight;
-  SPCCL_ASSIGN_OR_RETURN(engine->scheduler_, Scheduler::Create(engine->options_.channels,
-                                                               engine->options_.pin, flight.spans));
+  SPCCL_ASSIGN_OR_RETURN(engine->scheduler_,
+                         Scheduler::Create({.channels = engine->options_.channels,
+                                            .pin = engine->options_.pin,
+                                            .spans = flight.spans}));
   if (flight.spans > 0) engine->spans_ = std::make_unique<runtime::SpanRing>(flight.spans);
   if (!flight.folder.empty() && flight.files > 0) {
     SPCCL_ASSIGN_OR_RETURN(
@@ -140,9 +142,7 @@ void Engine::Admit(UniqueFd socket) {
     Log(LogLevel::kError, "session", status.message().data());
     return;
   }
-  Job& job = registry_.jobs[session->peer.job_id];
-  job.uid = session->peer.uid;
-  ++job.sessions;
+  ++JobOf(session->peer.job_id, session->peer.uid).sessions;
   registry_.sessions.emplace(session->id, std::move(session));
 }
 
@@ -227,7 +227,9 @@ void Engine::CloseSession(uint64_t session_id, const std::string& reason, LogLev
   for (const auto& [handle, membership] : session->memberships) {
     LeaveComm(membership.comm_id, membership.rank, reason);
   }
-  --registry_.jobs[peer.job_id].sessions;
+  Job& job = registry_.jobs[peer.job_id];
+  job.buffer_bytes -= session->buffer_bytes;
+  --job.sessions;
   registry_.ForgetIfEmpty(peer.job_id);
 }
 

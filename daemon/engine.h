@@ -75,6 +75,7 @@ class Engine {
   void SetDraining(bool draining);
   // As Core's.
   void Reconfigure(const CoreOptions& next);
+  void RefreshShares();
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
   EndedJob EndJob(const std::string& job_id);
   Snapshot MakeSnapshot() const;
@@ -122,7 +123,7 @@ class Engine {
                                          UniqueFd fd);
   absl::StatusOr<uint64_t> RegisterAddress(Session& session, const shm::Request& request);
   absl::StatusOr<uint64_t> AddBuffer(Session& session, Buffer buffer);
-  absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes) const;
+  absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes);
   absl::StatusOr<MappingRef> MapOnce(Session& session, int fd, uint64_t least_bytes,
                                      uint64_t* memory_id);
   absl::Status Deregister(Session& session, uint64_t buffer_id);
@@ -141,7 +142,7 @@ class Engine {
   };
   absl::StatusOr<CommEntry*> FindOrMakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                             uint32_t ranks);
-  void AdoptComm(const Asker& asker, CommEntry& entry);
+  absl::Status AdoptComm(const Asker& asker, CommEntry& entry);
   absl::StatusOr<CommEntry*> MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                       uint32_t ranks, std::string root);
   void AnnounceReady(CommEntry& entry);
@@ -172,7 +173,7 @@ class Engine {
   void BeginForm(CommEntry& entry);
   void BeginConnect(CommEntry& entry);
   void ContinueConnect(CommEntry& entry);
-  absl::Status OpenChannel(NodeGroup& group);
+  absl::Status OpenChannel(CommEntry& entry);
   static NodeId NextNode(const NodeGroup& group);
   void BeginMeasure(CommEntry& entry);
   void OnMeasured(NodeId node);
@@ -187,6 +188,19 @@ class Engine {
       CommEntry& entry, const std::shared_ptr<RunningOp>& running,
       std::span<const runtime::RankBuffers> ranks, const policy::Settings& settings);
   void EndGroup(CommEntry& entry);
+
+  // engine_shares.cc: what jobs get, and may take.
+  // The job, made if nothing belongs to it yet.
+  Job& JobOf(const std::string& job_id, uid_t uid);
+  void Schedule(const CommEntry& entry, std::shared_ptr<runtime::Task> task);
+  // ResourceExhausted: names the job, the quota, what it has and what it asks for; counted.
+  absl::Status CheckQuota(metrics::Quota quota, const std::string& job_id, uint64_t limit,
+                          uint64_t held, uint64_t more);
+  absl::Status CheckBufferQuota(const std::string& job_id, uint64_t more_bytes);
+  absl::Status CheckCommQuota(const Asker& asker);
+  absl::Status CheckOperationQuota(const CommEntry& entry, uint64_t sequence);
+  // That some rank here has called, and that have not ended.
+  uint64_t OperationsOf(const std::string& job_id) const;
 
   // engine_flight.cc: the flight recorder.
   void OpenFlight(CommEntry& entry);
@@ -223,7 +237,7 @@ class Engine {
   // This node's part ends: others shall not wait for its word.
   void TakeBackTuning(CommEntry& entry);
 
-  // engine_ops.cc: operations.
+  // engine_submissions.cc: what ranks submit.
   void DrainSubmissions(uint64_t session_id);
   // Its running tasks may wait for this session's ranks.
   void NudgeTasks(uint64_t session_id);
@@ -231,6 +245,9 @@ class Engine {
   SlotCheck CheckSlot(const Session& session, const shm::Submission& slot) const;
   RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
                     const CommEntry& entry, uint32_t rank);
+  void Complete(std::vector<Outcome> outcomes);
+
+  // engine_ops.cc: operations.
   void Pump(uint64_t comm_id);
   void Start(CommEntry& entry, ReadyOperation ready);
   absl::StatusOr<std::unique_ptr<runtime::Task>> MakeTask(
@@ -239,7 +256,6 @@ class Engine {
   // What its next operation runs with. All its ranks have joined.
   const policy::Settings& SettingsOf(CommEntry& entry);
   void RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& running);
-  void Complete(std::vector<Outcome> outcomes);
   // Any thread: writes the completions, then hands the bookkeeping to the core thread.
   void OnTaskDone(const std::shared_ptr<RunningOp>& running, const runtime::OpResult& result);
   void NoteSends(CommEntry& entry, OpKind kind, const runtime::OpStats& stats);

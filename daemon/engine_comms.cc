@@ -41,31 +41,30 @@ absl::StatusOr<CommEntry*> Engine::MakeComm(const Asker& asker, const UniqueIdBy
                                                      " communicators, its limit "
                                                      "(max_communicators)"));
   }
+  SPCCL_RETURN_IF_ERROR(CheckCommQuota(asker));
   const uint64_t id = registry_.next_comm_id++;
   auto entry = std::make_unique<CommEntry>(
       Communicator(id, asker.job_id, asker.uid, ranks, std::move(root)));
   entry->unique_id = unique_id;
-  Job& job = registry_.jobs[asker.job_id];
-  job.uid = asker.uid;
-  ++job.communicators;
+  ++JobOf(asker.job_id, asker.uid).communicators;
   return registry_.comms.emplace(id, std::move(entry)).first->second.get();
 }
 
 // A communicator whose first rank was another node's has that one's job and user, which may mean
 // nothing here (a job's name may be a process id). It is the first local rank's as soon as there is
 // one: its job's settings hold, and its user sees it.
-void Engine::AdoptComm(const Asker& asker, CommEntry& entry) {
+absl::Status Engine::AdoptComm(const Asker& asker, CommEntry& entry) {
   for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
-    if (entry.comm.joined(rank) && entry.comm.member(rank).local()) return;
+    if (entry.comm.joined(rank) && entry.comm.member(rank).local()) return absl::OkStatus();
   }
   const std::string before = entry.comm.job_id();
+  if (before != asker.job_id) SPCCL_RETURN_IF_ERROR(CheckCommQuota(asker));
   entry.comm.SetOwner(asker.job_id, asker.uid);
   entry.settings.reset();  // of another job
   --registry_.jobs[before].communicators;
-  Job& job = registry_.jobs[asker.job_id];
-  job.uid = asker.uid;
-  ++job.communicators;
+  ++JobOf(asker.job_id, asker.uid).communicators;
   registry_.ForgetIfEmpty(before);
+  return absl::OkStatus();
 }
 
 absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
@@ -86,8 +85,11 @@ absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
   SPCCL_ASSIGN_OR_RETURN(CommEntry* const entry,
                          is_root ? FindOrMakeComm(asker, unique_id, wanted.ranks)
                                  : FindOrMakeRemoteComm(asker, unique_id, wanted.ranks, parts));
-  AdoptComm(asker, *entry);
   const uint64_t comm_id = entry->comm.id();
+  if (const absl::Status adopted = AdoptComm(asker, *entry); !adopted.ok()) {
+    FailComm(comm_id, {.status = adopted});
+    return adopted;
+  }
   int64_t wait_ns =
       wanted.deadline_ms == 0 ? options_.init_timeout_ns : int64_t{wanted.deadline_ms} * 1'000'000;
   if (!is_root) wait_ns += kRootGraceNs;

@@ -271,7 +271,7 @@ void Engine::ContinueConnect(CommEntry& entry) {
   }
   if (!missing.empty()) return entry.comm.SetWaitingFor(absl::StrCat(missing, " to connect"));
   if (entry.across()) {
-    if (const absl::Status status = OpenChannel(group); !status.ok()) {
+    if (const absl::Status status = OpenChannel(entry); !status.ok()) {
       return FailComm(entry.comm.id(), {.status = status});
     }
     return BeginMeasure(entry);
@@ -331,11 +331,14 @@ void Engine::SayReady(CommEntry& entry) {
   TellNodes(entry, message);
 }
 
-absl::Status Engine::OpenChannel(NodeGroup& group) {
+absl::Status Engine::OpenChannel(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
   std::vector<NodeId> node_of_rank;
   for (const uint32_t node : group.node_of_rank) node_of_rank.push_back(group.nodes[node].id);
   SPCCL_ASSIGN_OR_RETURN(group.plans, runtime::NodeScope::Create(group.node_of_rank, *group.here));
-  SPCCL_ASSIGN_OR_RETURN(group.channel, nodes_->OpenChannel(group.key, node_of_rank));
+  SPCCL_ASSIGN_OR_RETURN(
+      group.channel,
+      nodes_->OpenChannel(group.key, node_of_rank, registry_.jobs[entry.comm.job_id()].link_share));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,4 @@
 // What the metrics see.
-#include <map>
 #include <string>
 #include <utility>
 
@@ -33,10 +32,6 @@ metrics::CoreSample Engine::MakeCoreSample() const {
     link.round_trip_seconds = static_cast<double>(speed.round_trip_ns) / 1e9;
     link.bytes_per_second = speed.bytes_per_second;
   }
-  std::map<std::string, uint64_t> buffer_bytes;  // by job
-  for (const auto& [id, session] : registry_.sessions) {
-    buffer_bytes[session->peer.job_id] += session->buffer_bytes;
-  }
   for (const auto& [id, job] : registry_.jobs) {
     if (sample.jobs.size() == metrics::kMostJobs) {
       ++sample.jobs_left_out;
@@ -46,7 +41,8 @@ metrics::CoreSample Engine::MakeCoreSample() const {
                            .uid = job.uid,
                            .sessions = job.sessions,
                            .communicators = job.communicators,
-                           .buffer_bytes = buffer_bytes[id],
+                           .buffer_bytes = job.buffer_bytes,
+                           .weight = job.share.weight,
                            .operations = job.counters.ops,
                            .payload_bytes = job.counters.payload_bytes,
                            .wire_bytes = job.counters.wire_bytes});

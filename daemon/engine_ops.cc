@@ -1,4 +1,4 @@
-// Operations: from the slot to the completion.
+// Operations: from the last rank's part to the completion.
 #include <algorithm>
 #include <utility>
 
@@ -11,9 +11,6 @@
 
 namespace spccl::daemon {
 namespace {
-
-// Slots of one session in a row, before other sessions get their turn.
-constexpr int kSlotsATurn = 64;
 
 // `ranks`: the numbers of those whose buffers these are.
 bool AllMapped(const std::vector<runtime::RankBuffers>& buffers, const std::vector<uint32_t>& ranks,
@@ -81,147 +78,6 @@ constexpr int64_t kLookAtSendsNs = 1'000'000'000;
 
 }  // namespace
 
-void Engine::DrainSubmissions(uint64_t session_id) {
-  Session* const session = registry_.FindSession(session_id);
-  if (session == nullptr) return;
-  std::atomic<uint32_t>* const sleepers = session->submissions->sleepers();
-  // While we look the client need not ring. Relaxed: a ring too many does no harm.
-  sleepers->store(0, std::memory_order_relaxed);
-  for (int i = 0; i < kSlotsATurn; ++i) {
-    shm::Submission slot;
-    shm::RingState state = session->submissions->TryPop(&slot);
-    if (state == shm::RingState::kNotReady) {
-      // Sequentially consistent: the client stores `tail` and then loads `sleepers`, we store
-      // `sleepers` and then load `tail`; one of us sees the other's store.
-      sleepers->store(1, std::memory_order_seq_cst);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      state = session->submissions->TryPop(&slot);
-      if (state == shm::RingState::kNotReady) return;
-      sleepers->store(0, std::memory_order_relaxed);
-    }
-    absl::Status taken = state == shm::RingState::kCorrupt
-                             ? absl::InvalidArgumentError(
-                                   "its submission ring has an impossible "
-                                   "index")
-                             : TakeSubmission(*session, slot);
-    if (!taken.ok()) {
-      CloseSession(session_id, absl::StrCat("broke the protocol: ", taken.message()),
-                   LogLevel::kWarning);
-      return;
-    }
-  }
-  loop_->Post([this, session_id] { DrainSubmissions(session_id); });
-}
-
-void Engine::NudgeTasks(uint64_t session_id) {
-  const Session* const session = registry_.FindSession(session_id);
-  if (session == nullptr) return;
-  for (const auto& [handle, membership] : session->memberships) {
-    const CommEntry* const entry = registry_.FindComm(membership.comm_id);
-    if (entry->running != nullptr && entry->running->task) entry->running->task->Nudge();
-  }
-}
-
-SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot) const {
-  const auto member = [&](uint32_t handle) -> std::optional<MemberView> {
-    const auto found = session.memberships.find(handle);
-    if (found == session.memberships.end()) return std::nullopt;
-    const CommEntry* const entry = registry_.FindComm(found->second.comm_id);
-    return MemberView{.ranks = entry->comm.ranks(),
-                      .rank = found->second.rank,
-                      .has_relays = entry->relay_control != nullptr};
-  };
-  const auto buffer = [&](uint64_t id) -> std::optional<BufferView> {
-    const auto found = session.buffers.find(id);
-    if (found == session.buffers.end()) return std::nullopt;
-    // Ranges of the client's own memory cannot be told apart by id: each is its own memory here,
-    // and an overlap harms only who asked for it.
-    const Buffer& buffer = found->second;
-    return BufferView{.size_bytes = buffer.size_bytes,
-                      .memory_id = buffer.mapping ? buffer.memory_id : (uint64_t{1} << 63) | id,
-                      .mapped = buffer.mapping != nullptr};
-  };
-  return CheckSubmission(
-      slot,
-      SessionView{.member = member, .buffer = buffer, .attach_possible = session.peer.pid != 0});
-}
-
-RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
-                          const CommEntry& entry, uint32_t rank) {
-  RankPart part;
-  part.op = op;
-  part.ticket = slot.ticket;
-  part.handle = slot.comm_id;
-  part.port = session.port;
-  const auto view = [&session](const shm::BufferRef& ref, MappingRef* owner) {
-    if (ref.buffer_id == shm::kRawAddress) {
-      return runtime::MemoryView::Remote(session.peer.pid, ref.offset);
-    }
-    const auto found = session.buffers.find(ref.buffer_id);
-    if (found == session.buffers.end())
-      return runtime::MemoryView();  // unused: only the root sends
-    Buffer& buffer = found->second;
-    ++buffer.uses;
-    if (!buffer.mapping) {
-      return runtime::MemoryView::Remote(session.peer.pid, buffer.address + ref.offset);
-    }
-    *owner = buffer.mapping;
-    return runtime::MemoryView::Mapped(buffer.mapping->data() + ref.offset);
-  };
-  part.buffers.send = view(slot.send, &part.send_owner);
-  part.buffers.recv = view(slot.recv, &part.recv_owner);
-  if (slot.relay != 0) {
-    part.relay = std::make_shared<Relay>(entry.relay_control, rank, slot.sequence);
-    part.buffers.relay = part.relay;
-  }
-  return part;
-}
-
-absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slot) {
-  if (!session.port->Admit()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("it has more than ", shm::kCompletionCapacity,
-                     " operations submitted and not reaped, or an impossible completion index"));
-  }
-  SlotCheck check = CheckSlot(session, slot);
-  if (check.fault == SlotFault::kCorrupt) return check.status;
-  const auto found = session.memberships.find(slot.comm_id);
-  if (found == session.memberships.end()) {
-    return session.port->Complete(slot.ticket, slot.comm_id, check.status)
-               ? absl::OkStatus()
-               : absl::InvalidArgumentError("its completion ring has an impossible index");
-  }
-  const Membership membership = found->second;
-  CommEntry* const entry = registry_.FindComm(membership.comm_id);
-  RankPart part;
-  if (check.fault == SlotFault::kNone) {
-    part = MakePart(session, slot, check.op, *entry, membership.rank);
-  } else {
-    part.ticket = slot.ticket;
-    part.handle = slot.comm_id;
-    part.port = session.port;
-  }
-  SPCCL_ASSIGN_OR_RETURN(std::vector<Outcome> outcomes,
-                         entry->comm.Submit(membership.rank, slot.sequence, std::move(part),
-                                            check.status, MonotonicNanos()));
-  Complete(std::move(outcomes));
-  // The other nodes wait for this operation.
-  if (entry->across() && !check.status.ok() && entry->comm.state() == Communicator::State::kReady) {
-    FailComm(membership.comm_id,
-             {.status = absl::AbortedError(absl::StrCat(
-                  entry->comm.NameOfRank(membership.rank),
-                  " called the operation with a wrong argument: ", check.status.message())),
-              .culprit_rank = static_cast<int>(membership.rank)});
-  }
-  Pump(membership.comm_id);
-  return absl::OkStatus();
-}
-
-void Engine::Complete(std::vector<Outcome> outcomes) {
-  // A ring that turns out to be broken ends its session at that client's next submission.
-  for (const Outcome& outcome : outcomes) outcome.part.Complete(outcome.status);
-}
-
 void Engine::Pump(uint64_t comm_id) {
   CommEntry* const entry = registry_.FindComm(comm_id);
   if (entry == nullptr || entry->pumping) return;
@@ -275,7 +131,7 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   if (running->payload_bytes < options_.inline_bytes && AllMapped(ranks, running->ranks, op)) {
     RunInline(entry, running);
   } else {
-    scheduler_->Add(entry.comm.job_id(), entry.comm.id(), running->task);
+    Schedule(entry, running->task);
   }
 }
 
@@ -309,9 +165,7 @@ void Engine::RunInline(CommEntry& entry, const std::shared_ptr<RunningOp>& runni
   do {
     progress = task->RunOne(scratch_);
   } while (progress == runtime::Progress::kRan);
-  if (progress == runtime::Progress::kIdle) {
-    scheduler_->Add(entry.comm.job_id(), entry.comm.id(), task);
-  }
+  if (progress == runtime::Progress::kIdle) Schedule(entry, task);
 }
 
 void Engine::OnTaskDone(const std::shared_ptr<RunningOp>& running,

@@ -226,7 +226,7 @@ void Engine::HandOutRelays(Session& session, const shm::Request& request) {
   Send(session, reply, {entry.relay_memory.get()});
 }
 
-absl::Status Engine::CheckBufferLimits(const Session& session, uint64_t more_bytes) const {
+absl::Status Engine::CheckBufferLimits(const Session& session, uint64_t more_bytes) {
   const Limits& limits = options_.limits;
   if (session.buffers.size() >= limits.buffers_per_session) {
     return absl::ResourceExhaustedError(
@@ -239,7 +239,7 @@ absl::Status Engine::CheckBufferLimits(const Session& session, uint64_t more_byt
                      " registered would pass the limit of ", limits.buffer_bytes_per_session,
                      " (max_buffer_bytes_per_client)"));
   }
-  return absl::OkStatus();
+  return CheckBufferQuota(session.peer.job_id, more_bytes);
 }
 
 absl::StatusOr<MappingRef> Engine::MapOnce(Session& session, int fd, uint64_t least_bytes,
@@ -297,6 +297,7 @@ absl::StatusOr<uint64_t> Engine::RegisterAddress(Session& session, const shm::Re
 absl::StatusOr<uint64_t> Engine::AddBuffer(Session& session, Buffer buffer) {
   const uint64_t id = registry_.next_buffer_id++;
   session.buffer_bytes += buffer.size_bytes;
+  registry_.jobs[session.peer.job_id].buffer_bytes += buffer.size_bytes;
   registry_.buffers.Add(buffer.kind(), buffer.size_bytes);
   session.buffers.emplace(id, std::move(buffer));
   return id;
@@ -308,6 +309,7 @@ absl::Status Engine::Deregister(Session& session, uint64_t buffer_id) {
     return absl::NotFoundError(absl::StrCat("buffer ", buffer_id, " is not registered"));
   }
   session.buffer_bytes -= found->second.size_bytes;
+  registry_.jobs[session.peer.job_id].buffer_bytes -= found->second.size_bytes;
   registry_.buffers.Remove(found->second.kind(), found->second.size_bytes);
   session.buffers.erase(found);
   std::erase_if(session.files, [](const auto& file) { return file.second.mapping.expired(); });

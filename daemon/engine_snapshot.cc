@@ -1,6 +1,8 @@
 // What the control services see.
 #include <unistd.h>
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -59,15 +61,21 @@ Snapshot Engine::MakeSnapshot() const {
   snapshot.core.sessions = static_cast<uint32_t>(registry_.sessions.size());
   snapshot.core.mapped_bytes = reaper_.mapped_bytes();
   snapshot.core.counters = registry_.counters;
+  std::map<std::string, uint64_t> operations;  // by job
+  for (const auto& [id, entry] : registry_.comms) {
+    operations[entry->comm.job_id()] += entry->comm.outstanding_ops();
+  }
   for (const auto& [id, job] : registry_.jobs) {
     snapshot.jobs.push_back(JobInfo{.id = id,
                                     .uid = job.uid,
                                     .sessions = job.sessions,
                                     .communicators = job.communicators,
                                     .buffers = 0,
-                                    .buffer_bytes = 0,
+                                    .buffer_bytes = job.buffer_bytes,
                                     .counters = job.counters,
-                                    .registered = false});
+                                    .registered = false,
+                                    .share = job.share,
+                                    .operations = operations[id]});
   }
   for (const auto& [id, session] : registry_.sessions) {
     for (const auto& [buffer_id, buffer] : session->buffers) {
@@ -83,7 +91,6 @@ Snapshot Engine::MakeSnapshot() const {
     for (JobInfo& job : snapshot.jobs) {
       if (job.id != session->peer.job_id) continue;
       job.buffers += static_cast<uint32_t>(session->buffers.size());
-      job.buffer_bytes += session->buffer_bytes;
     }
   }
   for (const auto& [id, entry] : registry_.comms) {

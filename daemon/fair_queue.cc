@@ -3,71 +3,121 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
+
 namespace spccl::daemon {
 namespace {
 
-template <typename List>
-void MoveToBack(List& list, typename List::iterator position) {
-  list.splice(list.end(), list, position);
-}
+// Of a job of which nothing has run yet: a slice's usual time.
+constexpr int64_t kFirstGuessNs = 50'000;
+// How much of the mean the last slice makes up.
+constexpr int64_t kMeanOf = 8;
 
 }  // namespace
 
-FairQueue::EntryRef FairQueue::Add(std::string job_id, uint64_t comm_id,
-                                   std::shared_ptr<runtime::Task> task) {
-  auto job = std::find_if(jobs_.begin(), jobs_.end(),
-                          [&](const JobQueue& queue) { return queue.job_id == job_id; });
-  if (job == jobs_.end()) job = jobs_.insert(jobs_.end(), JobQueue{job_id, {}});
+FairQueue::~FairQueue() {
+  for (const auto& [id, job] : jobs_) job->comms.clear();  // entries and jobs hold each other
+}
+
+FairQueue::EntryRef FairQueue::Add(const std::string& job_id, uint64_t comm_id,
+                                   std::shared_ptr<runtime::Task> task, ChannelShare share) {
+  ForgetSettled();
+  std::shared_ptr<Job>& job = jobs_[job_id];
+  if (job == nullptr) job = std::make_shared<Job>(Job{.id = job_id, .expected_ns = kFirstGuessNs});
+  job->share = share;
   auto comm = std::find_if(job->comms.begin(), job->comms.end(),
                            [&](const CommQueue& queue) { return queue.comm_id == comm_id; });
   if (comm == job->comms.end()) comm = job->comms.insert(job->comms.end(), CommQueue{comm_id, {}});
   auto entry = std::make_shared<Entry>();
-  entry->job_id = std::move(job_id);
   entry->comm_id = comm_id;
   entry->task = std::move(task);
+  entry->job = job;
   comm->entries.push_back(entry);
+  CountReady(job.get());
   return entry;
 }
 
-FairQueue::EntryRef FairQueue::NextOf(JobQueue& job) {
+void FairQueue::SetShare(const std::string& job_id, ChannelShare share) {
+  const auto job = jobs_.find(job_id);
+  if (job != jobs_.end()) job->second->share = share;
+}
+
+void FairQueue::CountReady(Job* job) {
+  if (job->ready++ == 0) clock_.Wake(&job->account);
+}
+
+FairQueue::EntryRef FairQueue::NextOf(Job& job) {
   for (auto comm = job.comms.begin(); comm != job.comms.end(); ++comm) {
     for (const EntryRef& entry : comm->entries) {
       if (entry->parked) continue;
       const EntryRef found = entry;
-      MoveToBack(job.comms, comm);
+      job.comms.splice(job.comms.end(), job.comms, comm);
       return found;
     }
   }
   return nullptr;
 }
 
-FairQueue::EntryRef FairQueue::Next() {
-  for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
-    if (EntryRef found = NextOf(*job)) {
-      MoveToBack(jobs_, job);
-      return found;
-    }
+FairQueue::Turn FairQueue::Next() {
+  Job* next = nullptr;
+  for (const auto& [id, job] : jobs_) {
+    if (!job->MayRun()) continue;
+    const auto order = [](const Job& one) { return std::pair(one.account.next, one.last_turn); };
+    if (next == nullptr || order(*job) < order(*next)) next = job.get();
   }
-  return nullptr;
+  if (next == nullptr) return {};
+  clock_.Begin(&next->account, static_cast<double>(next->expected_ns), next->share.weight);
+  ++next->running;
+  next->last_turn = ++turns_;
+  return {.entry = NextOf(*next), .expected_ns = next->expected_ns};
+}
+
+void FairQueue::End(const Turn& turn, int64_t cost_ns) {
+  Job& job = *turn.entry->job;
+  SPCCL_CHECK(job.running > 0);
+  --job.running;
+  FairClock::Charge(&job.account, static_cast<double>(cost_ns - turn.expected_ns),
+                    job.share.weight);
+  job.expected_ns += (cost_ns - job.expected_ns) / kMeanOf;
+}
+
+bool FairQueue::Park(const EntryRef& entry) {
+  if (entry->parked || !entry->queued) return false;
+  entry->parked = true;
+  --entry->job->ready;
+  return true;
+}
+
+bool FairQueue::Unpark(const EntryRef& entry) {
+  if (!entry->parked || !entry->queued) return false;
+  entry->parked = false;
+  CountReady(entry->job.get());
+  return true;
 }
 
 void FairQueue::Remove(const EntryRef& entry) {
   if (!entry->queued) return;
   entry->queued = false;
-  const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const JobQueue& queue) {
-    return queue.job_id == entry->job_id;
-  });
-  const auto comm = std::find_if(job->comms.begin(), job->comms.end(), [&](const CommQueue& queue) {
+  Job& job = *entry->job;
+  if (!entry->parked) --job.ready;
+  const auto comm = std::find_if(job.comms.begin(), job.comms.end(), [&](const CommQueue& queue) {
     return queue.comm_id == entry->comm_id;
   });
   comm->entries.remove(entry);
-  if (comm->entries.empty()) job->comms.erase(comm);
-  if (job->comms.empty()) jobs_.erase(job);
+  if (comm->entries.empty()) job.comms.erase(comm);
+}
+
+// A job that has had more than its share stays, or it could come again as new after each operation.
+void FairQueue::ForgetSettled() {
+  std::erase_if(jobs_, [this](const auto& entry) {
+    const Job& job = *entry.second;
+    return job.comms.empty() && job.running == 0 && clock_.IsSettled(job.account);
+  });
 }
 
 FairQueue::EntryRef FairQueue::Find(const runtime::Task* task) const {
-  for (const JobQueue& job : jobs_) {
-    for (const CommQueue& comm : job.comms) {
+  for (const auto& [id, job] : jobs_) {
+    for (const CommQueue& comm : job->comms) {
       for (const EntryRef& entry : comm.entries) {
         if (entry->task.get() == task) return entry;
       }

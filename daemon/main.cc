@@ -168,7 +168,8 @@ struct Parts {
 absl::StatusOr<Parts> Start(const Config& config) {
   Parts parts;
   SPCCL_RETURN_IF_ERROR(MakeFolder(config.runtime_dir));
-  SPCCL_ASSIGN_OR_RETURN(parts.settings, SettingsStore::Create(config.state_dir, config.settings));
+  SPCCL_ASSIGN_OR_RETURN(
+      parts.settings, SettingsStore::Create(config.state_dir, config.settings, config.job_share));
   SPCCL_ASSIGN_OR_RETURN(parts.jobs, JobTable::Create(config.runtime_dir + "/jobs"));
   if (!config.peers_listen.empty()) {
     SPCCL_ASSIGN_OR_RETURN(parts.nodes, CreatePeerNodes(PeerOptionsOf(config)));
@@ -198,6 +199,8 @@ absl::Status Reload(int argc, const char* const* argv, const Parts& parts, Confi
   *config = line.config;
   ConfigureLog(config->log_level, config->log_format);
   parts.settings->SetDefaults(config->settings);
+  parts.settings->SetDefaultShare(config->job_share);
+  parts.core->RefreshShares();
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collective/op.h"
+#include "collective/transport/link_share.h"
 #include "collective/transport/transport.h"
 #include "daemon/unique_ids.h"
 
@@ -81,9 +82,10 @@ class Nodes {
   // Sent in order, once it is up; dropped if it is down.
   virtual void Send(NodeId node, const v1::PeerMessage& message) = 0;
 
-  // `node_of_rank`: 0 for ranks of this node; the others must be up.
+  // `node_of_rank`: 0 for ranks of this node; the others must be up. `share`: of its job.
   virtual absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey& key, const std::vector<NodeId>& node_of_rank) = 0;
+      const CommKey& key, const std::vector<NodeId>& node_of_rank,
+      std::shared_ptr<const transport::LinkShare> share) = 0;
 
   // How frames reach a node, for people: "tcp/eth0"; empty if they do not.
   virtual std::string RouteTo(NodeId node) const = 0;

@@ -106,8 +106,10 @@ class PeerNodes final : public Nodes {
   }
 
   absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey& key, const std::vector<NodeId>& node_of_rank) override {
-    ucx::CommunicatorOptions options{.key = KeyOf(key), .link_of_rank = {}};
+      const CommKey& key, const std::vector<NodeId>& node_of_rank,
+      std::shared_ptr<const transport::LinkShare> share) override {
+    ucx::CommunicatorOptions options{
+        .key = KeyOf(key), .link_of_rank = {}, .share = std::move(share)};
     for (const NodeId node : node_of_rank) {
       std::shared_ptr<ucx::Link> link = node == 0 ? nullptr : LinkOf(node);
       if (node != 0 && link == nullptr) return absl::UnavailableError("a node has gone");

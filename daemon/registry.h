@@ -19,11 +19,13 @@
 #include "collective/policy/tuning.h"
 #include "collective/runtime/node_scope.h"
 #include "collective/runtime/task.h"
+#include "collective/transport/link_share.h"
 #include "daemon/communicator.h"
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
 #include "daemon/flight_log.h"
+#include "daemon/job_share.h"
 #include "daemon/metrics/buffer_tally.h"
 #include "daemon/metrics/telemetry.h"
 #include "daemon/node_costs.h"
@@ -179,6 +181,10 @@ struct CommEntry {
 struct Job {
   uid_t uid = 0;
   uint32_t sessions = 0, communicators = 0;
+  uint64_t buffer_bytes = 0;  // registered, of all its sessions
+  JobShare share;
+  // The weight, as the links of its communicators see it.
+  std::shared_ptr<transport::LinkShare> link_share = std::make_shared<transport::LinkShare>();
   Counters counters;
 };
 

@@ -16,7 +16,8 @@ constexpr std::string_view kLive[] = {
 }  // namespace
 
 bool IsLive(const std::string& field) {
-  // What holds where no scope says otherwise (policy::Settings).
+  // What holds where no scope says otherwise.
+  if (field.starts_with("jobs.")) return true;
   if (field == "algorithm" || field == "codec" || field.starts_with("thresholds.")) return true;
   return std::find(std::begin(kLive), std::end(kLive), field) != std::end(kLive);
 }

@@ -52,21 +52,22 @@ struct AlignedDeleter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(uint32_t channels, bool pin,
-                                                             size_t spans) {
-  if (channels == 0) channels = UsableCores();
-  channels = std::min(channels, kMaxChannelThreads);
-  auto scheduler = std::unique_ptr<Scheduler>(new Scheduler);
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const Options& options) {
+  const uint32_t channels =
+      std::min(options.channels == 0 ? UsableCores() : options.channels, kMaxChannelThreads);
+  auto scheduler = std::unique_ptr<Scheduler>(new Scheduler(options.thread_clock));
   Topology topology;
-  if (pin) {
+  if (options.pin) {
     SPCCL_ASSIGN_OR_RETURN(topology, LoadTopology());
   }
   for (uint32_t i = 0; i < channels; ++i) {
     Channel& channel = *scheduler->channels_.emplace_back(std::make_unique<Channel>());
-    if (spans > 0) channel.spans = std::make_unique<runtime::SpanRing>(spans);
+    if (options.spans > 0) {
+      channel.spans = std::make_unique<runtime::SpanRing>(options.spans);
+    }
     channel.thread = std::thread([raw = scheduler.get(), &channel] { raw->Run(channel); });
     ::pthread_setname_np(channel.thread.native_handle(), absl::StrCat("spccl-ch", i).c_str());
-    if (pin) SPCCL_RETURN_IF_ERROR(Pin(topology.get(), channel.thread, i));
+    if (options.pin) SPCCL_RETURN_IF_ERROR(Pin(topology.get(), channel.thread, i));
   }
   return scheduler;
 }
@@ -80,17 +81,26 @@ Scheduler::~Scheduler() {
   for (auto& channel : channels_) channel->thread.join();
 }
 
-void Scheduler::Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task) {
+void Scheduler::Add(const std::string& job_id, uint64_t comm_id,
+                    std::shared_ptr<runtime::Task> task, ChannelShare share) {
   runtime::Task* const raw = task.get();
   {
     std::lock_guard lock(mutex_);
-    const auto entry = queue_.Add(std::move(job_id), comm_id, std::move(task));
+    const auto entry = queue_.Add(job_id, comm_id, std::move(task), share);
     entry->added_ns = MonotonicNanos();
     NoteDue();
     // Under the lock, so that it is set before any thread can run the task.
     raw->SetWaker([this, weak = std::weak_ptr(entry)] { Wake(weak); });
   }
   ready_.notify_all();
+}
+
+void Scheduler::SetShare(const std::string& job_id, ChannelShare share) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.SetShare(job_id, share);
+  }
+  ready_.notify_all();  // it may be allowed more threads than before
 }
 
 void Scheduler::Remove(const runtime::Task* task) {
@@ -106,8 +116,7 @@ void Scheduler::Wake(const std::weak_ptr<FairQueue::Entry>& weak_entry) {
   {
     std::lock_guard lock(mutex_);
     ++entry->wakes;
-    if (!entry->parked) return;
-    entry->parked = false;
+    if (!queue_.Unpark(entry)) return;
     NoteDue();
   }
   ready_.notify_all();
@@ -138,9 +147,12 @@ void Scheduler::Run(Channel& channel) {
   const runtime::Scratch scratch(memory.get(), runtime::kScratchBytes);
   runtime::SpanRing* const spans = channel.spans.get();
   runtime::SpanRing::SetOfThisThread(spans);
+  // What lies between two slices is charged to the second.
+  int64_t charged_until_ns = thread_clock_();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    FairQueue::EntryRef entry = queue_.Next();
+    FairQueue::Turn turn = queue_.Next();
+    const FairQueue::EntryRef& entry = turn.entry;
     if (!entry) {
       due_since_ns_.store(0, std::memory_order_relaxed);
       ready_.wait(lock);
@@ -156,14 +168,16 @@ void Scheduler::Run(Channel& channel) {
     if (spans != nullptr) spans->BeginSlice(now_ns);
     const runtime::Progress progress = entry->task->RunOne(scratch);
     channel.slice_began_ns.store(0, std::memory_order_relaxed);
+    const int64_t spent_ns = thread_clock_();
     lock.lock();
+    queue_.End(turn, spent_ns - std::exchange(charged_until_ns, spent_ns));
     if (progress == runtime::Progress::kDone) queue_.Remove(entry);
     // A wake in between means that there may be something to run again: look once more.
-    if (progress == runtime::Progress::kIdle && entry->wakes == wakes) entry->parked = true;
+    if (progress == runtime::Progress::kIdle && entry->wakes == wakes) queue_.Park(entry);
     if (entry.use_count() > 1) continue;
     // The last reference: the task goes without the lock held.
     lock.unlock();
-    entry.reset();
+    turn.entry.reset();
     lock.lock();
   }
 }

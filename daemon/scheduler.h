@@ -1,4 +1,4 @@
-// The channel threads: they work off tasks, slice by slice, fairly.
+// The channel threads: they work off tasks, slice by slice, and jobs share their time by weight.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "collective/runtime/span_ring.h"
 #include "daemon/fair_queue.h"
 #include "daemon/metrics/histogram.h"
@@ -23,16 +24,23 @@ inline constexpr uint32_t kMaxChannelThreads = 64;
 // Thread-safe.
 class Scheduler {
  public:
-  // `channels` 0: one a core that this process may use, at most 64. `pin`: thread i runs on core i
-  // only (of those that hwloc sees).
-  // `spans`: how many each thread keeps of what it did last; 0: none.
-  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(uint32_t channels, bool pin,
-                                                           size_t spans = 0);
+  struct Options {
+    uint32_t channels = 0;  // 0: one a core that this process may use, at most 64
+    bool pin = false;       // thread i runs on core i only (of those that hwloc sees)
+    size_t spans = 0;       // how many each thread keeps of what it did last; 0: none
+    // What jobs are charged by: the calling thread's own time.
+    int64_t (*thread_clock)() = ThreadCpuNanos;
+  };
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const Options& options);
   // Ends the threads after the slices that they run; tasks that are still queued are dropped.
   ~Scheduler();
 
-  // Sets the task's waker and queues it until it says that it is done.
-  void Add(std::string job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task);
+  // Sets the task's waker and queues it until it says that it is done. The share is the job's from
+  // now on.
+  void Add(const std::string& job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task,
+           ChannelShare share = {});
+  // For the slices to come. Does nothing for a job that has nothing queued.
+  void SetShare(const std::string& job_id, ChannelShare share);
   // Gives it no further slice; running ones go on. Does nothing if it is not queued.
   void Remove(const runtime::Task* task);
 
@@ -55,12 +63,13 @@ class Scheduler {
     std::atomic<int64_t> slice_began_ns{0};
   };
 
-  Scheduler() = default;
+  explicit Scheduler(int64_t (*thread_clock)()) : thread_clock_(thread_clock) {}
   void Run(Channel& channel);
   void Wake(const std::weak_ptr<FairQueue::Entry>& weak_entry);
   // There is something to take. The lock is held.
   void NoteDue();
 
+  int64_t (*const thread_clock_)();
   std::mutex mutex_;
   std::condition_variable ready_;
   FairQueue queue_;

@@ -96,6 +96,32 @@ void AppendOverrides(const Overrides& overrides, std::string* text) {
   }
 }
 
+void AppendShare(const JobShareOverrides& share, std::string* text) {
+  for (const JobShareField& field : kJobShareFields) {
+    const std::optional<uint64_t>& value = share.*field.override_;
+    if (value.has_value()) absl::StrAppend(text, View(field.name), " = ", *value, "\n");
+  }
+}
+
+const JobShareField* FindShareField(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(kJobShareFields), std::end(kJobShareFields),
+                   [name](const JobShareField& field) { return field.name == name; });
+  return found == std::end(kJobShareFields) ? nullptr : found;
+}
+
+std::optional<std::string> SetShareOverride(const JobShareField& field, const TomlValue& value,
+                                            JobShareOverrides* share) {
+  uint64_t parsed = 0;
+  if (value.type == TomlType::kInteger &&
+      ParseInteger(value.text, field.least, field.most, &parsed)) {
+    share->*field.override_ = parsed;
+    return std::nullopt;
+  }
+  return absl::StrCat(View(field.name), ": found ", value.found, ", expected an integer from ",
+                      field.least, " to ", field.most);
+}
+
 // Sets the override that the value stands for; the message where it is not one.
 std::optional<std::string> SetOverride(const std::string& name, const TomlValue& value,
                                        Overrides* overrides) {
@@ -126,30 +152,8 @@ std::optional<std::string> SetOverride(const std::string& name, const TomlValue&
   return std::nullopt;
 }
 
-absl::StatusOr<std::map<Scope, Overrides>> ParseScopes(std::string_view text,
-                                                       std::string_view path) {
-  SPCCL_ASSIGN_OR_RETURN(const std::vector<TomlValue> values, ReadToml(text, path));
-  std::map<Scope, Overrides> scopes;
-  for (const TomlValue& value : values) {
-    const bool global = value.path[0] == "global" && value.path.size() > 1;
-    const bool job = value.path[0] == "job" && value.path.size() > 2;
-    if (!global && !job) {
-      return TomlError(path, value.key, absl::StrCat("unknown scope ", DottedName(value.path)));
-    }
-    const Scope scope = job ? Scope(JobScope{value.path[1]}) : Scope(GlobalScope{});
-    if (const absl::Status status = CheckScope(scope); !status.ok()) {
-      return TomlError(path, value.key,
-                       std::string_view(status.message().data(), status.message().size()));
-    }
-    const std::vector<std::string> rest(value.path.begin() + (job ? 2 : 1), value.path.end());
-    if (const auto wrong = SetOverride(DottedName(rest), value, &scopes[scope])) {
-      return TomlError(path, value.value, *wrong);
-    }
-  }
-  return scopes;
-}
-
-size_t JobCount(const std::map<Scope, Overrides>& scopes) {
+template <typename Scopes>
+size_t JobCount(const Scopes& scopes) {
   return static_cast<size_t>(std::count_if(scopes.begin(), scopes.end(), [](const auto& entry) {
     return std::holds_alternative<JobScope>(entry.first);
   }));
@@ -179,19 +183,47 @@ std::string Describe(const Overrides& overrides) {
   return absl::StrJoin(parts, " ");
 }
 
+absl::StatusOr<SettingsStore::Scopes> SettingsStore::Parse(std::string_view text,
+                                                           std::string_view path) {
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<TomlValue> values, ReadToml(text, path));
+  Scopes scopes;
+  for (const TomlValue& value : values) {
+    const bool global = value.path[0] == "global" && value.path.size() > 1;
+    const bool job = value.path[0] == "job" && value.path.size() > 2;
+    if (!global && !job) {
+      return TomlError(path, value.key, absl::StrCat("unknown scope ", DottedName(value.path)));
+    }
+    const Scope scope = job ? Scope(JobScope{value.path[1]}) : Scope(GlobalScope{});
+    if (const absl::Status status = CheckScope(scope); !status.ok()) {
+      return TomlError(path, value.key,
+                       std::string_view(status.message().data(), status.message().size()));
+    }
+    const std::string name =
+        DottedName(std::vector<std::string>(value.path.begin() + (job ? 2 : 1), value.path.end()));
+    Words& words = scopes[scope];
+    const JobShareField* const field = job ? FindShareField(name) : nullptr;
+    const auto wrong = field != nullptr ? SetShareOverride(*field, value, &words.share)
+                                        : SetOverride(name, value, &words.overrides);
+    if (wrong) return TomlError(path, value.value, *wrong);
+  }
+  return scopes;
+}
+
 absl::StatusOr<std::unique_ptr<SettingsStore>> SettingsStore::Create(std::string state_dir,
-                                                                     policy::Settings defaults) {
+                                                                     policy::Settings defaults,
+                                                                     JobShare default_share) {
   if (::mkdir(state_dir.c_str(), 0755) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("make the state directory ", state_dir));
   }
   absl::StatusOr<UniqueFd> lock = LockFolder(state_dir);
   if (!lock.ok()) return Annotate(lock.status(), "the state directory");
   const std::string path = state_dir + "/settings.toml";
-  std::unique_ptr<SettingsStore> store(new SettingsStore(path, *std::move(lock), defaults));
+  std::unique_ptr<SettingsStore> store(
+      new SettingsStore(path, *std::move(lock), defaults, default_share));
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) return store;
   if (!text.ok()) return text.status();
-  SPCCL_ASSIGN_OR_RETURN(store->scopes_, ParseScopes(*text, path));
+  SPCCL_ASSIGN_OR_RETURN(store->scopes_, Parse(*text, path));
   return store;
 }
 
@@ -201,10 +233,16 @@ policy::Settings SettingsStore::Resolve(const std::string& job_id, uint64_t comm
   policy::Settings settings = defaults_;
   for (const Scope& scope : {Scope(GlobalScope{}), job, Scope(CommScope{comm_id})}) {
     if (const auto found = scopes_.find(scope); found != scopes_.end()) {
-      settings = policy::Apply(settings, found->second);
+      settings = policy::Apply(settings, found->second.overrides);
     }
   }
   return settings;
+}
+
+JobShare SettingsStore::ShareOf(const std::string& job_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = scopes_.find(JobScope{job_id});
+  return found == scopes_.end() ? default_share_ : Apply(default_share_, found->second.share);
 }
 
 void SettingsStore::SetDefaults(const policy::Settings& defaults) {
@@ -213,27 +251,67 @@ void SettingsStore::SetDefaults(const policy::Settings& defaults) {
   version_.fetch_add(1, std::memory_order_relaxed);
 }
 
-policy::Overrides SettingsStore::Get(const Scope& scope) const {
+void SettingsStore::SetDefaultShare(const JobShare& share) {
+  const std::lock_guard lock(mutex_);
+  default_share_ = share;
+  version_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SettingsStore::Words SettingsStore::Read(const Scope& scope) const {
   const std::lock_guard lock(mutex_);
   const auto found = scopes_.find(scope);
-  return found == scopes_.end() ? Overrides{} : found->second;
+  return found == scopes_.end() ? Words{} : found->second;
+}
+
+policy::Overrides SettingsStore::Get(const Scope& scope) const {
+  return Read(scope).overrides;
+}
+
+JobShareOverrides SettingsStore::GetShare(const std::string& job_id) const {
+  return Read(JobScope{job_id}).share;
 }
 
 absl::Status SettingsStore::Set(const Scope& scope, const policy::Overrides& overrides) {
   SPCCL_RETURN_IF_ERROR(CheckScope(scope));
   SPCCL_RETURN_IF_ERROR(CheckThresholds(overrides));
   const std::lock_guard write_lock(write_mutex_);
-  return Replace(scope, Merged(Get(scope), overrides));
+  Words words = Read(scope);
+  words.overrides = Merged(words.overrides, overrides);
+  return Replace(scope, words);
+}
+
+absl::Status SettingsStore::SetShare(const std::string& job_id,
+                                     const JobShareOverrides& overrides) {
+  const Scope scope = JobScope{job_id};
+  SPCCL_RETURN_IF_ERROR(CheckScope(scope));
+  if (overrides == JobShareOverrides{}) return absl::InvalidArgumentError("nothing is set");
+  if (const std::string wrong = WrongIn(overrides); !wrong.empty()) {
+    return absl::InvalidArgumentError(wrong);
+  }
+  const std::lock_guard write_lock(write_mutex_);
+  Words words = Read(scope);
+  words.share = Merged(words.share, overrides);
+  return Replace(scope, words);
 }
 
 absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
   const std::lock_guard write_lock(write_mutex_);
-  Overrides left = part == SettingsPart::kAll ? Overrides{} : Get(scope);
+  Words words = Read(scope);
+  Overrides& left = words.overrides;
+  if (part == SettingsPart::kAll) left = {};
   if (part == SettingsPart::kThresholds) left.pici = left.coo = {};
   if (part == SettingsPart::kAlgorithm) left.algorithm.reset();
   if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) left.codec.reset();
   if (part == SettingsPart::kCodec) left.lossy.reset();
-  return Replace(scope, left);
+  return Replace(scope, words);
+}
+
+absl::Status SettingsStore::ResetShare(const std::string& job_id) {
+  SPCCL_RETURN_IF_ERROR(CheckScope(JobScope{job_id}));
+  const std::lock_guard write_lock(write_mutex_);
+  Words words = Read(JobScope{job_id});
+  words.share = {};
+  return Replace(JobScope{job_id}, words);
 }
 
 void SettingsStore::Forget(uint64_t comm_id) {
@@ -242,17 +320,17 @@ void SettingsStore::Forget(uint64_t comm_id) {
   if (scopes_.erase(CommScope{comm_id}) > 0) version_.fetch_add(1, std::memory_order_relaxed);
 }
 
-absl::Status SettingsStore::Replace(const Scope& scope, const policy::Overrides& overrides) {
-  std::map<Scope, Overrides> changed;
+absl::Status SettingsStore::Replace(const Scope& scope, const Words& words) {
+  Scopes changed;
   {
     const std::lock_guard lock(mutex_);
     changed = scopes_;
   }
   const size_t jobs_before = JobCount(changed);
-  if (overrides == Overrides{}) {
+  if (words == Words{}) {
     changed.erase(scope);
   } else {
-    changed[scope] = overrides;
+    changed[scope] = words;
   }
   if (JobCount(changed) > std::max(jobs_before, kMaxJobs)) {
     return absl::ResourceExhaustedError(
@@ -265,16 +343,18 @@ absl::Status SettingsStore::Replace(const Scope& scope, const policy::Overrides&
   return absl::OkStatus();
 }
 
-absl::Status SettingsStore::Save(const std::map<Scope, policy::Overrides>& scopes) const {
+absl::Status SettingsStore::Save(const Scopes& scopes) const {
   std::string text =
-      "# Written by spccld; changed by `spcclctl threshold set`, `algo set`, `codec set` and "
-      "`reset`.\n";
-  for (const auto& [scope, overrides] : scopes) {
+      "# Written by spccld; changed by `spcclctl threshold set`, `algo set`, `codec set`, `job "
+      "set` "
+      "and `reset`.\n";
+  for (const auto& [scope, words] : scopes) {
     if (std::holds_alternative<CommScope>(scope)) continue;
     const JobScope* job = std::get_if<JobScope>(&scope);
     text +=
         job == nullptr ? "\n[global]\n" : absl::StrCat("\n[job.", QuoteToml(job->job_id), "]\n");
-    AppendOverrides(overrides, &text);
+    AppendShare(words.share, &text);
+    AppendOverrides(words.overrides, &text);
   }
   return Annotate(ReplaceFile(path_, text), "settings not changed");
 }

@@ -1,6 +1,8 @@
 // The settings of every scope, live, and kept over a restart.
 //
-// Thread-safe; Resolve() and Get() never wait for the disk. Scopes: global, job (by id),
+// Jobs' shares and quotas as well: apart from the settings, as only administrators may change them.
+//
+// Thread-safe; Resolve(), Get() and ShareOf() never wait for the disk. Scopes: global, job (by id),
 // communicator (by id; lives as long as the communicator and is not kept: ids are not reused over
 // restarts).
 #pragma once
@@ -11,12 +13,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "collective/policy/settings.h"
+#include "daemon/job_share.h"
 
 namespace spccl::daemon {
 
@@ -46,11 +50,12 @@ class SettingsStore {
   // state_dir/settings.toml if it is there; a file that does not parse is an error that names its
   // line, never ignored.
   static absl::StatusOr<std::unique_ptr<SettingsStore>> Create(std::string state_dir,
-                                                               policy::Settings defaults);
+                                                               policy::Settings defaults,
+                                                               JobShare default_share = {});
 
   // What an operation of this communicator runs with, now.
   policy::Settings Resolve(const std::string& job_id, uint64_t comm_id) const;
-  // Another one after each change of what Resolve() and Get() say.
+  // Another one after each change of what Resolve(), Get() and ShareOf() say.
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   policy::Overrides Get(const Scope& scope) const;
   // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
@@ -66,20 +71,42 @@ class SettingsStore {
   // A communicator is gone.
   void Forget(uint64_t comm_id);
 
+  // What a job gets and may take, now.
+  JobShare ShareOf(const std::string& job_id) const;
+  JobShareOverrides GetShare(const std::string& job_id) const;
+  // As Set(). InvalidArgument: a value is out of its range, or nothing is set.
+  absl::Status SetShare(const std::string& job_id, const JobShareOverrides& overrides);
+  absl::Status ResetShare(const std::string& job_id);
+  void SetDefaultShare(const JobShare& share);
+
  private:
-  SettingsStore(std::string path, UniqueFd lock, policy::Settings defaults)
-      : path_(std::move(path)), lock_(std::move(lock)), defaults_(defaults) {}
-  // Puts the scope's new overrides in place, on disk first unless it is a communicator's.
+  // What a scope says.
+  struct Words {
+    policy::Overrides overrides;
+    JobShareOverrides share;  // of jobs only
+    bool operator==(const Words&) const = default;
+  };
+  using Scopes = std::map<Scope, Words>;
+
+  SettingsStore(std::string path, UniqueFd lock, policy::Settings defaults, JobShare default_share)
+      : path_(std::move(path)),
+        lock_(std::move(lock)),
+        defaults_(defaults),
+        default_share_(default_share) {}
+  static absl::StatusOr<Scopes> Parse(std::string_view text, std::string_view path);
+  Words Read(const Scope& scope) const;
+  // Puts the scope's new words in place, on disk first unless it is a communicator's.
   // write_mutex_ is held.
-  absl::Status Replace(const Scope& scope, const policy::Overrides& overrides);
-  absl::Status Save(const std::map<Scope, policy::Overrides>& scopes) const;
+  absl::Status Replace(const Scope& scope, const Words& words);
+  absl::Status Save(const Scopes& scopes) const;
 
   const std::string path_;
   const UniqueFd lock_;       // of the state directory
   std::mutex write_mutex_;    // one writer at a time; taken before mutex_
   mutable std::mutex mutex_;  // of what is below; never held over disk work
   policy::Settings defaults_;
-  std::map<Scope, policy::Overrides> scopes_;
+  JobShare default_share_;
+  Scopes scopes_;
   // Written with mutex_ held, by which whoever sees it sees the change too: relaxed.
   std::atomic<uint64_t> version_{0};
 };

@@ -57,7 +57,11 @@ Summary Summarize(std::vector<double> values) {
   const size_t half = values.size() / 2;
   const double p50 = values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  return {.min = values.front(), .p50 = p50, .mean = sum / static_cast<double>(values.size())};
+  const size_t p99 = (99 * values.size() + 99) / 100 - 1;
+  return {.min = values.front(),
+          .p50 = p50,
+          .mean = sum / static_cast<double>(values.size()),
+          .p99 = values[p99]};
 }
 
 std::string TableHead(std::string_view tool, const Options& options) {
@@ -109,6 +113,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"time_us_min", time.min},
       {"time_us_p50", time.p50},
       {"time_us_mean", time.mean},
+      {"time_us_p99", time.p99},
       {"algbw_gbps", algbw},
       {"busbw_gbps", algbw * BusFactor(problem.op.kind, problem.ranks)},
       {"wire_bytes", measured.wire_bytes},

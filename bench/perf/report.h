@@ -13,6 +13,7 @@ struct Summary {
   double min = 0;
   double p50 = 0;  // of an even number of values: the mean of the middle two
   double mean = 0;
+  double p99 = 0;  // the smallest that at least 99 of 100 do not pass
 };
 Summary Summarize(std::vector<double> values);  // of at least one value
 
@@ -23,12 +24,12 @@ std::string TableRow(const Problem& problem, const Options& options, const Setti
                      const Measurement& measured);
 
 // Keys: tool, op, dtype, redop, algo, codec, ranks, nodes, bytes, sparsity, seed, buffers,
-// in_place, iters, time_us_min, time_us_p50, time_us_mean, algbw_gbps, busbw_gbps (10^9 bytes per
-// second, of time_us_p50), wire_bytes, dense_bytes (per operation, of all ranks; both 0 when
-// nothing went as frames), sends (per operation, by format), sends_by_phase and decisions (per
-// operation: by phase, and by "PHASE/REASON" as in docs/operations.md), spent_us (per operation, of
-// all nodes' threads together: encode, send, reduce; and what participants waited: receive_wait,
-// room_wait; empty for other libraries), wrong (null without --check).
+// in_place, iters, time_us_min, time_us_p50, time_us_mean, time_us_p99, algbw_gbps, busbw_gbps
+// (10^9 bytes per second, of time_us_p50), wire_bytes, dense_bytes (per operation, of all ranks;
+// both 0 when nothing went as frames), sends (per operation, by format), sends_by_phase and
+// decisions (per operation: by phase, and by "PHASE/REASON" as in docs/operations.md), spent_us
+// (per operation, of all nodes' threads together: encode, send, reduce; and what participants
+// waited: receive_wait, room_wait; empty for other libraries), wrong (null without --check).
 //
 // positions; setting (the one of --settings that it was, or null); send_steps: of the last
 // operation, on rank 0's node, each send's formats, runners_up and times forecast and taken, in

@@ -126,6 +126,10 @@ std::span<const Family> Families() {
        "Communicators that failed, by the error's code"},
       {"spccl_buffers", kGauge, {"kind"}, "Registered buffers, by kind"},
       {"spccl_buffer_bytes", kGauge, {"kind"}, "Bytes of these buffers"},
+      {"spccl_quota_refusals_total",
+       kCounter,
+       {"quota"},
+       "Requests that were refused because the job would have passed a quota"},
       {"spccl_mapped_bytes", kGauge, {}, "Bytes of clients' shared memory that the daemon maps"},
 
       // Jobs that are there now.
@@ -136,6 +140,7 @@ std::span<const Family> Families() {
       {"spccl_job_sessions", kGauge, {"job_id"}, "A job's sessions"},
       {"spccl_job_communicators", kGauge, {"job_id"}, "A job's communicators"},
       {"spccl_job_buffer_bytes", kGauge, {"job_id"}, "Bytes of a job's registered buffers"},
+      {"spccl_job_weight", kGauge, {"job_id"}, "A job's weight against the others"},
       {"spccl_job_operations_total", kCounter, {"job_id"}, "Operations of a job that have ended"},
       {"spccl_job_payload_bytes_total", kCounter, {"job_id"}, "Bytes of a job's inputs"},
       {"spccl_job_wire_bytes_total", kCounter, {"job_id"}, "Bytes of a job's frames"},

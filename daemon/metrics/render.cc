@@ -206,6 +206,9 @@ void Renderer::Clients(const CoreSample& core) {
   };
   buffers("spccl_buffers", &BufferTally::Count::buffers);
   buffers("spccl_buffer_bytes", &BufferTally::Count::bytes);
+  Each(
+      "spccl_quota_refusals_total", [](size_t i) { return NameOf(static_cast<Quota>(i)); },
+      core.telemetry.quota_refusals);
   One("spccl_mapped_bytes", core.mapped_bytes);
 }
 
@@ -223,6 +226,7 @@ void Renderer::Jobs(const CoreSample& core) {
   ByJob("spccl_job_sessions", core, [](const JobSample& job) { return job.sessions; });
   ByJob("spccl_job_communicators", core, [](const JobSample& job) { return job.communicators; });
   ByJob("spccl_job_buffer_bytes", core, [](const JobSample& job) { return job.buffer_bytes; });
+  ByJob("spccl_job_weight", core, [](const JobSample& job) { return job.weight; });
   ByJob("spccl_job_operations_total", core, [](const JobSample& job) { return job.operations; });
   ByJob("spccl_job_payload_bytes_total", core,
         [](const JobSample& job) { return job.payload_bytes; });

@@ -27,7 +27,7 @@ struct JobSample {
   std::string id;  // "u1000.j17"
   uid_t uid = 0;
   uint32_t sessions = 0, communicators = 0;
-  uint64_t buffer_bytes = 0;
+  uint64_t buffer_bytes = 0, weight = 0;
   uint64_t operations = 0, payload_bytes = 0, wire_bytes = 0;
 };
 

@@ -39,12 +39,21 @@ inline constexpr size_t kOpPhaseCount = 5;
 inline constexpr std::array<std::string_view, kOpPhaseCount> kOpPhaseNames = {
     "encode", "send", "reduce", "receive_wait", "room_wait"};
 
+// What a job may be refused: see docs/operations.md, "Share a node".
+enum class Quota : uint8_t { kBufferBytes, kCommunicators, kOperations };
+inline constexpr size_t kQuotaCount = 3;
+constexpr std::string_view NameOf(Quota quota) {
+  constexpr std::string_view kNames[kQuotaCount] = {"buffer_bytes", "communicators", "operations"};
+  return kNames[static_cast<size_t>(quota)];
+}
+
 struct Telemetry {
   std::array<std::array<OpTotals, kDTypeCount>, kOpKindCount> ops{};
   std::array<uint64_t, kCodeCount> op_errors{}, comm_failures{};  // by absl::StatusCode
   std::array<uint64_t, policy::kLinkCount> sends_by_link{}, wire_bytes_by_link{};
   std::array<runtime::CodecWork, kFormatCount> encoded{}, taken_in{};
   uint64_t broken_sessions = 0;
+  std::array<uint64_t, kQuotaCount> quota_refusals{};
   std::array<Histogram, kOpKindCount> durations = AllOf<kOpKindCount>(kSecondsBounds);
   std::array<Histogram, kCauseCount> waits = AllOf<kCauseCount>(kSecondsBounds);
   std::array<Histogram, kOpPhaseCount> phases = AllOf<kOpPhaseCount>(kSecondsBounds);

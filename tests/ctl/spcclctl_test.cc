@@ -252,6 +252,30 @@ TEST_F(SpcclctlTest, RegistersJobsAndEndsThem) {
   EXPECT_THAT(Tool(command("end")).output, HasSubstr("it was not registered"));
 }
 
+TEST_F(SpcclctlTest, SetsWhatAJobGetsAndMayTake) {
+  ASSERT_EQ(Tool({"job", "register", "--id", "77", "--uid", "4711", "--weight", "3"}).code, 0);
+  const auto share = [&] { return Json({"jobs"})["jobs"][0]["share"]; };
+  EXPECT_EQ(share()["weight"], 3);
+  EXPECT_EQ(share()["max_communicators"], 0);
+  const Ran set = Tool({"job", "set", "u4711.j77", "--max-communicators", "8", "--max-channels",
+                        "2", "--max-buffer-bytes", "1048576", "--max-operations", "5"});
+  EXPECT_EQ(set.code, 0) << set.output;
+  EXPECT_THAT(set.output, HasSubstr("1048576"));
+  EXPECT_EQ(share()["weight"], 3);
+  EXPECT_EQ(share()["max_communicators"], 8);
+  EXPECT_EQ(share()["max_channels"], 2);
+  EXPECT_EQ(share()["max_buffer_bytes"], 1048576);
+  EXPECT_EQ(share()["max_operations"], 5);
+  EXPECT_THAT(Tool({"jobs"}).output, HasSubstr("0/8"));
+  EXPECT_EQ(Tool({"job", "set", "u4711.j77", "--weight", "2"}, kNobody).code, 4);
+  EXPECT_EQ(Tool({"job", "set", "u4711.j77", "--weight", "1001"}).code, 1);
+  EXPECT_EQ(Tool({"job", "set", "u4711.j77", "--weight", "99999999999"}).code, 1);
+  EXPECT_EQ(Tool({"job", "set", "u4711.j77"}).code, 1);
+  EXPECT_EQ(Tool({"job", "reset", "u4711.j77"}).code, 0);
+  EXPECT_EQ(share()["weight"], 1);
+  ASSERT_EQ(Tool({"job", "end", "--id", "77", "--uid", "4711"}).code, 0);
+}
+
 TEST_F(SpcclctlTest, AStoppedDaemonHangsNoCommand) {
   daemon_->Signal(SIGSTOP);
   for (const std::vector<std::string>& command :

@@ -230,6 +230,17 @@ TEST(ConfigTest, TlsNeedsAllItsFiles) {
   EXPECT_TRUE(Parse({"--config", file.path(), "--peers-tls-cert=/b"}).ok());
 }
 
+TEST(ConfigTest, WhatJobsGetAndMayTake) {
+  const TempFile file("[jobs]\nweight = 3\nmax_buffer_bytes = \"6MiB\"\nmax_channels = 2\n");
+  const auto parsed = Parse({"--config", file.path(), "--jobs-max-operations=9"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(
+      parsed->config.job_share,
+      (JobShare{.weight = 3, .max_buffer_bytes = 6 << 20, .max_operations = 9, .max_channels = 2}));
+  EXPECT_FALSE(Parse({"--jobs-weight=0"}).ok());
+  EXPECT_TRUE(Parse({"--jobs-max-buffer-bytes=0"}).ok());
+}
+
 TEST(ConfigTest, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(Parse({"--chanels=3"}).status().message(),
             "unknown flag --chanels; the nearest known one is --channels");

@@ -81,6 +81,16 @@ absl::StatusOr<EndedJob> FakeControl::EndJob(const std::string& job_id) {
   return ended;
 }
 
+void FakeControl::RefreshShares() {
+  const std::lock_guard lock(mutex_);
+  ++refreshes_;
+}
+
+int FakeControl::refreshes() {
+  const std::lock_guard lock(mutex_);
+  return refreshes_;
+}
+
 absl::Status FakeControl::SetDraining(bool draining) {
   const std::lock_guard lock(mutex_);
   snapshot_.core.draining = draining;

@@ -24,6 +24,7 @@ class FakeControl final : public Control {
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason) override;
   // Takes the job and its sessions out of the snapshot.
   absl::StatusOr<EndedJob> EndJob(const std::string& job_id) override;
+  void RefreshShares() override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override { Emit(std::move(event)); }
   std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
@@ -43,6 +44,7 @@ class FakeControl final : public Control {
   // Blocks until there are so many subscribers; false after ten seconds.
   bool WaitForSubscribers(size_t count);
   std::vector<std::pair<uint64_t, std::string>> aborts();
+  int refreshes();  // of the shares, so far
 
  private:
   class Subscriber;
@@ -53,6 +55,7 @@ class FakeControl final : public Control {
   int answers_left_ = -1;                         // negative: no limit
   std::map<uint64_t, v1::FlightRecord> flights_;  // by communicator
   std::vector<std::pair<uint64_t, std::string>> aborts_;
+  int refreshes_ = 0;
   std::vector<Event> kept_;
   uint64_t next_sequence_ = 1, next_subscriber_ = 1;
   std::map<uint64_t, std::function<void(const Event&)>> subscribers_;

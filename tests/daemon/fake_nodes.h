@@ -78,7 +78,8 @@ class FakeNodes final : public Nodes {
     changed_.notify_all();
   }
   absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey& /*key*/, const std::vector<NodeId>& /*node_of_rank*/) override {
+      const CommKey& /*key*/, const std::vector<NodeId>& /*node_of_rank*/,
+      std::shared_ptr<const transport::LinkShare> /*share*/) override {
     return std::make_unique<NoChannel>();
   }
   std::string RouteTo(NodeId /*node*/) const override { return "fake"; }

@@ -26,8 +26,9 @@ class CountingNodes final : public Nodes {
   void Hold(NodeId node) override { holds_ += node == kNode ? 1 : 1000; }
   void Release(NodeId node) override { holds_ -= node == kNode ? 1 : 1000; }
   void Send(NodeId, const v1::PeerMessage&) override {}
-  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(const CommKey&,
-                                                           const std::vector<NodeId>&) override {
+  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
+      const CommKey&, const std::vector<NodeId>&,
+      std::shared_ptr<const transport::LinkShare>) override {
     return absl::UnimplementedError("");
   }
   std::string RouteTo(NodeId) const override { return ""; }

@@ -17,7 +17,7 @@ TEST(ReloadTest, WhatIsLiveIsAKnownField) {
   for (const FieldInfo& field : ConfigFields()) {
     if (IsLive(field.name)) live.insert(field.name);
   }
-  EXPECT_EQ(live.size(), 9u + 2 + 6) << "a live field is unknown, or one is new: list it here";
+  EXPECT_EQ(live.size(), 9u + 5 + 2 + 6) << "a live field is unknown, or one is new: list it here";
   EXPECT_TRUE(live.count("log.level"));
   EXPECT_TRUE(live.count("thresholds.coo.ag"));
   EXPECT_FALSE(live.count("runtime_dir"));
@@ -30,6 +30,7 @@ TEST(ReloadTest, NamesTheFieldsThatTakeARestart) {
   next.log_level = LogLevel::kDebug;
   next.settings.pici.intra = 0.25;
   next.max_sessions = 3;
+  next.job_share.weight = 2;
   EXPECT_THAT(FieldsThatNeedRestart(now, next), IsEmpty());
   next.channels = 7;
   next.peers_munge = true;

@@ -1,5 +1,7 @@
 #include "daemon/scheduler.h"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -81,6 +83,8 @@ class GateTask final : public runtime::Task {
  public:
   runtime::Progress RunOne(runtime::Scratch) override {
     std::unique_lock lock(mutex_);
+    ++begun_;
+    changed_.notify_all();
     changed_.wait_for(lock, std::chrono::seconds(20), [&] { return open_; });
     return runtime::Progress::kDone;
   }
@@ -90,15 +94,29 @@ class GateTask final : public runtime::Task {
     open_ = true;
     changed_.notify_all();
   }
+  bool AwaitBegun() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return begun_ > 0; });
+  }
+  int begun() {
+    std::lock_guard lock(mutex_);
+    return begun_;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
+  int begun_ = 0;
 };
 
 std::unique_ptr<Scheduler> MakeScheduler(uint32_t channels, bool pin = false) {
-  auto scheduler = Scheduler::Create(channels, pin);
+  // Each slice costs the same.
+  const auto clock = [] {
+    thread_local int64_t now_ns = 0;
+    return now_ns += 100'000;
+  };
+  auto scheduler = Scheduler::Create({.channels = channels, .pin = pin, .thread_clock = clock});
   EXPECT_THAT(scheduler, IsOk());
   return *std::move(scheduler);
 }
@@ -117,6 +135,37 @@ TEST(SchedulerTest, AlternatesBetweenJobsSliceBySlice) {
     ASSERT_LE(std::abs(ahead), 1);
   }
   EXPECT_EQ(ahead, 0);
+}
+
+TEST(SchedulerTest, SlicesGoByWeight) {
+  Trace trace;
+  const auto scheduler = MakeScheduler(1);
+  const auto gate = std::make_shared<GateTask>();
+  scheduler->Add("gate", 1, gate);
+  scheduler->Add("job-a", 2, std::make_shared<CountingTask>("a", 100, &trace));
+  scheduler->Add("job-b", 3, std::make_shared<CountingTask>("b", 100, &trace));
+  scheduler->SetShare("job-a", {.weight = 4});
+  gate->Open();
+  const auto slices = trace.Await(100);
+  EXPECT_NEAR(std::count(slices.begin(), slices.begin() + 100, "a"), 80, 2);
+}
+
+TEST(SchedulerTest, AJobHasNoMoreThreadsThanItMay) {
+  const auto scheduler = MakeScheduler(2);
+  const auto first = std::make_shared<GateTask>(), second = std::make_shared<GateTask>();
+  scheduler->Add("bound", 1, first, {.weight = 1, .most = 1});
+  scheduler->Add("bound", 2, second, {.weight = 1, .most = 1});
+  const auto other = std::make_shared<GateTask>();
+  scheduler->Add("free", 3, other);
+  // Two threads, three tasks: the bound job's second one waits, and so it does when a thread is
+  // free.
+  ASSERT_TRUE(first->AwaitBegun() && other->AwaitBegun());
+  other->Open();
+  EXPECT_EQ(second->begun(), 0);
+  scheduler->SetShare("bound", {.weight = 1, .most = 2});
+  EXPECT_TRUE(second->AwaitBegun());
+  first->Open();
+  second->Open();
 }
 
 TEST(SchedulerTest, IdleTasksSleepUntilTheyAreWoken) {

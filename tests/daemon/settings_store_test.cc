@@ -121,6 +121,45 @@ TEST_F(SettingsStoreTest, NarrowerScopesWin) {
   EXPECT_EQ(store->Resolve("j", 1).pici.intra, 0.1);
 }
 
+TEST_F(SettingsStoreTest, SharesAreKeptApartFromSettings) {
+  const JobShare defaults{.weight = 3, .max_channels = 4};
+  auto store = *SettingsStore::Create(folder_, {}, defaults);
+  EXPECT_EQ(store->ShareOf("j"), defaults);
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.5)).ok());
+  ASSERT_TRUE(store->SetShare("j", {.weight = 2, .max_operations = 7}).ok());
+  ASSERT_TRUE(store->SetShare("j", {.max_operations = 8}).ok());
+  const JobShare expected{.weight = 2, .max_operations = 8, .max_channels = 4};
+  EXPECT_EQ(store->ShareOf("j"), expected);
+  EXPECT_EQ(store->ShareOf("other"), defaults);
+  store.reset();
+  store = *SettingsStore::Create(folder_, {}, defaults);
+  EXPECT_EQ(store->ShareOf("j"), expected);
+  // What the job's user may reset is not this.
+  ASSERT_TRUE(store->Reset(JobScope{"j"}).ok());
+  EXPECT_EQ(store->ShareOf("j"), expected);
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.5)).ok());
+  store->SetDefaultShare({});
+  EXPECT_EQ(store->ShareOf("j"), (JobShare{.weight = 2, .max_operations = 8}));
+  ASSERT_TRUE(store->ResetShare("j").ok());
+  EXPECT_EQ(store->ShareOf("j"), JobShare{});
+  EXPECT_EQ(store->Get(JobScope{"j"}), Intra(0.5));
+}
+
+TEST_F(SettingsStoreTest, WrongSharesAreRefused) {
+  auto store = Open();
+  EXPECT_FALSE(store->SetShare("j", {}).ok());
+  EXPECT_THAT(std::string(store->SetShare("j", {.weight = 0}).message()),
+              HasSubstr("weight: found 0, expected an integer from 1 to 1000"));
+  EXPECT_FALSE(store->SetShare("j", {.max_channels = 65}).ok());
+  EXPECT_FALSE(store->SetShare("", {.weight = 2}).ok());
+  EXPECT_EQ(store->ShareOf("j"), JobShare{});
+  store.reset();
+  EXPECT_THAT(ErrorOf("[job.\"j\"]\nweight = 1001\n"),
+              HasSubstr(":2:10: weight: found the integer 1001"));
+  EXPECT_THAT(ErrorOf("[job.\"j\"]\nmax_channels = \"2\"\n"), HasSubstr("expected an integer"));
+  EXPECT_THAT(ErrorOf("[global]\nweight = 2\n"), HasSubstr("unknown setting weight"));
+}
+
 TEST_F(SettingsStoreTest, TheVersionIsAnotherAfterEachChange) {
   const auto store = Open();
   std::set<uint64_t> versions = {store->version()};

@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Fabric>> Fabric::Create(FabricOptions options) {
 }
 
 Fabric::~Fabric() {
+  for (const auto& link : Links()) link->SendAllQueued();
   // All threads first: one worker's may use another worker.
   for (const auto& worker : workers_) worker->Stop();
 }
@@ -126,7 +127,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> Fabric::OpenCommunicator(
     state->links.push_back(link);
     state->rank_of_link.push_back(rank);
   }
-  for (const auto& link : state->links) link->OpenFlow(state->key);
+  if (options.share == nullptr) options.share = std::make_shared<const LinkShare>();
+  for (const auto& link : state->links) link->OpenFlow(state->key, options.share);
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(communicators_, [](const auto& entry) { return entry.second.expired(); });
@@ -181,7 +183,7 @@ void Fabric::TellRoom(const Link& link) const {
 void Fabric::OnRoom(uint32_t /*worker*/, const Key128& link) {
   const std::shared_ptr<Link> roomy = FindLink(link);
   if (roomy == nullptr) return;
-  TellRoom(*roomy);
+  if (roomy->SendQueued()) TellRoom(*roomy);
   roomy->SendProbes();
 }
 
@@ -314,15 +316,17 @@ void Fabric::RefuseHeld(Worker* worker, uint32_t index, Link* link) {
   link->held_[index].waiting.clear();
 }
 
-void Fabric::OnStopping(uint32_t worker) {
+std::vector<std::shared_ptr<Link>> Fabric::Links() const {
   std::vector<std::shared_ptr<Link>> links;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [token, peer] : peers_) {
-      if (peer.link != nullptr) links.push_back(peer.link);
-    }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [token, peer] : peers_) {
+    if (peer.link != nullptr) links.push_back(peer.link);
   }
-  for (const auto& link : links) RefuseHeld(workers_[worker].get(), worker, link.get());
+  return links;
+}
+
+void Fabric::OnStopping(uint32_t worker) {
+  for (const auto& link : Links()) RefuseHeld(workers_[worker].get(), worker, link.get());
 }
 
 void Fabric::OnStrayPart(uint32_t /*worker*/, const Message& message) {

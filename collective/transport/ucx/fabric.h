@@ -60,6 +60,7 @@ struct ConnectOptions {
 struct CommunicatorOptions {
   Key128 key;
   std::vector<std::shared_ptr<Link>> link_of_rank;  // null: a rank of this node
+  std::shared_ptr<const LinkShare> share = {};      // of its job; null: it is a job by itself
 };
 
 struct FabricCounters {
@@ -112,6 +113,7 @@ class Fabric final : private WorkerHandler {
   std::shared_ptr<CommunicatorState> FindState(const Link& link, const Key128& key) const;
   std::vector<std::shared_ptr<CommunicatorState>> StatesOf(const Link& link) const;
   void TellRoom(const Link& link) const;
+  std::vector<std::shared_ptr<Link>> Links() const;
   void OnStranger(const Message& message);
   void OnStray(Link* link, const Message& message);
   void StartReceive(uint32_t worker, Link* link, const Message& message, Rendezvous rendezvous);

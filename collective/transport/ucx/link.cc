@@ -74,9 +74,9 @@ void Link::OnAnswer(uint64_t round) {
   if (!up_.exchange(true, std::memory_order_release) && options_.on_up) options_.on_up();
 }
 
-void Link::OpenFlow(const Key128& communicator) {
+void Link::OpenFlow(const Key128& communicator, std::shared_ptr<const LinkShare> share) {
   const std::lock_guard lock(mutex_);
-  flows_.try_emplace(communicator);
+  flows_[communicator].share = std::move(share);
 }
 
 void Link::CloseFlow(const Key128& communicator) {
@@ -98,6 +98,7 @@ void Link::EraseIfOverLocked(std::map<Key128, Flow>::iterator flow) {
 }
 
 absl::Status Link::Submit(const Message& message, Frame frame) {
+  Outgoing one{.message = message, .frame = std::move(frame), .share = nullptr};
   {
     const std::lock_guard lock(mutex_);
     if (!status_.ok()) return status_;
@@ -108,27 +109,61 @@ absl::Status Link::Submit(const Message& message, Frame frame) {
     Flow& flow = found->second;
     // A peer that has closed wants no frame; frames of its own may still wait for our kOpen.
     if (flow.closed_there && message.kind == MessageKind::kFrame) return absl::OkStatus();
+    one.share = flow.share;
     if (!flow.closed_there && (!flow.opened.has_value() || *flow.opened < message.sequence)) {
       Early& early = flow.early[message.sequence];
       if (!early.waiting.empty() || !AdmitLocked(&early, EarlyCost(message))) {
-        early.waiting.push_back({message, std::move(frame)});
+        early.waiting.push_back(std::move(one));
         ++waiting_frames_;
         return absl::OkStatus();
       }
     }
   }
-  SendNow(message, std::move(frame));
+  SendOrQueue(std::move(one));
   return absl::OkStatus();
 }
 
 bool Link::HasRoom(const Key128& communicator, uint64_t sequence) {
-  if (!window_->HasRoom()) return false;
-  // What waits for the peer's opening is its operation's own affair, and holds up no other.
   const std::lock_guard lock(mutex_);
   const auto flow = flows_.find(communicator);
   if (flow == flows_.end()) return true;  // Submit says what is wrong
+  // What waits for the peer's opening is its operation's own affair, and holds up no other.
   const auto early = flow->second.early.find(sequence);
-  return early == flow->second.early.end() || early->second.waiting.empty();
+  if (early != flow->second.early.end() && !early->second.waiting.empty()) return false;
+  return queue_.HasRoom(flow->second.share);
+}
+
+// What waits already goes first, whoever's turn it is: room comes when the window says so, and it
+// does, since it was full when the first began to wait.
+void Link::SendOrQueue(Outgoing one) {
+  if (one.message.kind == MessageKind::kFrame) {
+    const std::lock_guard lock(mutex_);
+    if (!status_.ok()) return;
+    if (!queue_.empty() || !window_->HasRoom()) return queue_.Push(std::move(one));
+    queue_.Charge(one.share, one.message.frame_bytes);
+  }
+  SendNow(one.message, std::move(one.frame));
+}
+
+bool Link::SendQueued() {
+  for (;;) {
+    Outgoing next;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty() || !window_->HasRoom()) return queue_.TakeWanted();
+      next = queue_.Pop();
+    }
+    SendNow(next.message, std::move(next.frame));
+  }
+}
+
+void Link::SendAllQueued() {
+  Batch batch;
+  {
+    const std::lock_guard lock(mutex_);
+    while (!queue_.empty()) batch.push_back(queue_.Pop());
+  }
+  for (Outgoing& one : batch) SendNow(one.message, std::move(one.frame));
 }
 
 bool Link::AdmitLocked(Early* early, uint64_t cost_bytes) {
@@ -197,11 +232,13 @@ bool Link::OnPeerClosed(const Key128& communicator) {
 
 bool Link::Fail(absl::Status reason) {
   std::map<Key128, Flow> flows;  // their frames go back to the pool
+  SendQueue queue;
   Probing probing;
   const std::lock_guard lock(mutex_);
   if (!status_.ok()) return false;
   status_ = std::move(reason);
   flows.swap(flows_);
+  std::swap(queue, queue_);
   probing.content = std::move(probing_.content);
   probing.done.swap(probing_.done);
   early_bytes_ = waiting_frames_ = 0;
@@ -215,8 +252,9 @@ void Link::CloseEndpoints() {
 }
 
 bool Link::SendBatch(Batch batch) {
-  for (Early::Waiting& one : batch) SendNow(one.message, std::move(one.frame));
-  return !batch.empty();
+  const bool any = !batch.empty();
+  for (Outgoing& one : batch) SendOrQueue(std::move(one));
+  return any;
 }
 
 void Link::SendNow(const Message& message, Frame frame) {

@@ -1,5 +1,8 @@
 // A connection to one peer daemon, shared by all communicators and operations.
 //
+// What UCX has not put out yet is bounded (send_window.h). Frames for which there is no room wait,
+// and go by the weights of their jobs (send_queue.h).
+//
 // Flow control. A receiver that has not opened an operation yet has nowhere to put its frames, so
 // it keeps them; how much, it must bound. Each side therefore tells the others when it opens an
 // operation (kOpen). Before that has arrived, a sender may have at most kEarlyBytes on the link
@@ -21,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "collective/transport/ucx/send_queue.h"
 #include "collective/transport/ucx/wire.h"
 #include "collective/transport/ucx/worker.h"
 
@@ -70,18 +74,15 @@ class Link : public std::enable_shared_from_this<Link> {
   // What was sent of one operation that the peer has not opened.
   struct Early {
     uint64_t charged_bytes = 0;
-    struct Waiting {
-      Message message;
-      Frame frame;
-    };
-    std::deque<Waiting> waiting;
+    std::deque<Outgoing> waiting;
   };
   struct Flow {
+    std::shared_ptr<const LinkShare> share;
     std::optional<uint64_t> opened;  // by the peer: this operation and all before it
     bool closed_here = false, closed_there = false;
     std::map<uint64_t, Early> early;  // by sequence
   };
-  using Batch = std::deque<Early::Waiting>;
+  using Batch = std::deque<Outgoing>;
 
   // What measures the link: our probes, which the peer times, and the peer's.
   struct Probing {
@@ -101,12 +102,16 @@ class Link : public std::enable_shared_from_this<Link> {
   void OnHello(uint64_t round);
   void OnAnswer(uint64_t round);
 
-  void OpenFlow(const Key128& communicator);
+  void OpenFlow(const Key128& communicator, std::shared_ptr<const LinkShare> share);
   void CloseFlow(const Key128& communicator);
   // Takes a kOpen or kFrame.
   absl::Status Submit(const Message& message, Frame frame);
   // Whether more of the operation should be submitted now; if not, Fabric says when.
   bool HasRoom(const Key128& communicator, uint64_t sequence);
+  // Sends what waits, as far as there is room. True if those who were told to wait may ask again.
+  bool SendQueued();
+  // The same whatever the room: nobody will say when there is some.
+  void SendAllQueued();
   // True if something went that had waited.
   bool OnPeerOpened(const Key128& communicator, uint64_t sequence);
   bool OnPeerClosed(const Key128& communicator);
@@ -124,6 +129,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool AdmitLocked(Early* early, uint64_t cost_bytes);
   void EraseIfOverLocked(std::map<Key128, Flow>::iterator flow);
   bool SendBatch(Batch batch);  // true if there was anything
+  void SendOrQueue(Outgoing one);
   void SendNow(const Message& message, Frame frame);
 
   const Options options_;
@@ -149,6 +155,7 @@ class Link : public std::enable_shared_from_this<Link> {
   uint64_t early_bytes_ = 0;     // charged, of all flows
   uint64_t waiting_frames_ = 0;  // of all flows
   std::map<Key128, Flow> flows_;
+  SendQueue queue_;
   Probing probing_;
 };
 

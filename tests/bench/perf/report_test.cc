@@ -19,6 +19,14 @@ TEST(Summarize, TakesTheMiddle) {
   EXPECT_EQ(Summarize({8}).p50, 8);
 }
 
+TEST(Summarize, FindsTheSlowestInAHundred) {
+  std::vector<double> values;
+  for (int i = 200; i > 0; --i) values.push_back(i);
+  EXPECT_EQ(Summarize(values).p99, 198);
+  EXPECT_EQ(Summarize({8}).p99, 8);
+  EXPECT_EQ(Summarize({5, 1}).p99, 5);
+}
+
 Measurement Example() {
   Measurement measured;
   measured.times_us = {2000, 1000, 3000};
@@ -55,6 +63,7 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   EXPECT_EQ(line.at("time_us_min"), 1000);
   EXPECT_EQ(line.at("time_us_p50"), 2000);
   EXPECT_EQ(line.at("time_us_mean"), 2000);
+  EXPECT_EQ(line.at("time_us_p99"), 3000);
   EXPECT_DOUBLE_EQ(line.at("algbw_gbps"), 0.5);
   EXPECT_DOUBLE_EQ(line.at("busbw_gbps"), 0.75);
   EXPECT_EQ(line.at("wire_bytes"), 100);

@@ -1,0 +1,131 @@
+// Jobs share a node: the real spcclctl, the real spccld, ranks with libspccl.
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/fault/fault_job.h"
+#include "tests/fault/tool.h"
+
+namespace spccl::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Of a job of one process, which is a kernel session of its own.
+std::string JobIdOf(FaultJob& job) {
+  return "u" + std::to_string(::getuid()) + ".s" + std::to_string(job.processes().pid(0));
+}
+
+std::string Tool(const SpawnedDaemon& daemon, const std::string& arguments) {
+  const ToolEnd end = RunTool(daemon, arguments);
+  EXPECT_EQ(end.code, 0) << arguments << "\n" << end.output;
+  return end.output;
+}
+
+// The payload of each job so far.
+std::map<std::string, double> Payloads(const SpawnedDaemon& daemon) {
+  std::map<std::string, double> payloads;
+  const auto reply = nlohmann::json::parse(Tool(daemon, "jobs -o json"));
+  for (const auto& job : reply.at("jobs")) {
+    payloads[job.at("id")] = job.at("counters").at("payload_bytes").get<double>();
+  }
+  return payloads;
+}
+
+constexpr size_t kBulkBytes = size_t{16} << 20;
+
+// All-reduces of memory that the daemon maps, several called at once so that there is always one to
+// run, until `stop`.
+int KeepMoving(RankContext& context) {
+  void* memory = nullptr;
+  if (spcclMemAlloc(&memory, kBulkBytes) != spcclSuccess) return 1;
+  context.report("moving;");
+  while (context.stop.load() == 0) {
+    spcclGroupStart();
+    for (int i = 0; i < 8; ++i) {
+      spcclAllReduce(memory, memory, kBulkBytes / sizeof(float), spcclFloat32, spcclSum,
+                     context.comm, nullptr);
+    }
+    if (spcclGroupEnd() != spcclSuccess) return 1;
+  }
+  const bool fine = spcclCommDestroy(context.comm) == spcclSuccess;
+  return fine && spcclMemFree(memory) == spcclSuccess ? 0 : 1;
+}
+
+TEST(SharesTest, AJobOfWeightTwoGetsTwiceTheBytesUnderLoad) {
+  const auto daemon = StartServing({"--channels=2"});
+  FaultJob one(*daemon, 1, KeepMoving), two(*daemon, 1, KeepMoving);
+  Tool(*daemon, "job set " + JobIdOf(two) + " --weight 2");
+  for (FaultJob* job : {&one, &two}) {
+    ASSERT_TRUE(job->processes().AwaitReport(0, "moving;", kPatienceMs));
+  }
+  const auto moved = [&](FaultJob& job) { return Payloads(*daemon)[JobIdOf(job)]; };
+  const int64_t deadline_ns = MonotonicNanos() + 6 * kPatienceMs * 1'000'000;
+  while ((moved(one) == 0 || moved(two) == 0) && MonotonicNanos() < deadline_ns) {
+  }
+  auto before = Payloads(*daemon), after = before;
+  const std::string a = JobIdOf(one), b = JobIdOf(two);
+  const double enough = 300.0 * kBulkBytes;
+  while (after[a] + after[b] - before[a] - before[b] < enough && MonotonicNanos() < deadline_ns) {
+    after = Payloads(*daemon);
+  }
+  const double of_one = after[a] - before[a], of_two = after[b] - before[b];
+  EXPECT_GE(of_one + of_two, enough);
+  EXPECT_NEAR(of_two / of_one, 2, 0.2) << of_two << " and " << of_one << " bytes";
+  for (FaultJob* job : {&one, &two}) {
+    job->Stop();
+    EXPECT_TRUE(AllSucceeded(job->processes().Wait(kPatienceMs)));
+  }
+}
+
+// Registers what the quota of 6 MiB does not allow, and then what it does, over and over.
+int Register(RankContext& context) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  void *memory = nullptr, *handle = nullptr;
+  if (spcclMemAlloc(&memory, 8 * kMiB) != spcclSuccess) return 1;
+  context.report("ready;");
+  AwaitStop(context.stop);
+  ReportResult(context, spcclCommRegister(context.comm, memory, 8 * kMiB, &handle));
+  if (spcclMemFree(memory) != spcclSuccess) return 2;
+  for (int i = 0; i < 3; ++i) {
+    if (spcclMemAlloc(&memory, 4 * kMiB) != spcclSuccess) return 3;
+    if (spcclCommRegister(context.comm, memory, 4 * kMiB, &handle) != spcclSuccess) return 4;
+    if (spcclAllReduce(memory, memory, kMiB, spcclFloat32, spcclSum, context.comm, nullptr) !=
+        spcclSuccess) {
+      return 5;
+    }
+    if (spcclCommDeregister(context.comm, handle) != spcclSuccess) return 6;
+    if (spcclMemFree(memory) != spcclSuccess) return 7;
+  }
+  return spcclCommDestroy(context.comm) == spcclSuccess ? 0 : 8;
+}
+
+TEST(SharesTest, WhatPassesAQuotaIsRefusedAndNamedAndWhatDoesNotGoesOn) {
+  const auto daemon = StartServing();
+  FaultJob job(*daemon, 1, Register);
+  ASSERT_TRUE(job.processes().AwaitReport(0, "ready;", kPatienceMs));
+  const std::string id = JobIdOf(job);
+  EXPECT_THAT(Tool(*daemon, "job set " + id + " --max-buffer-bytes 6291456 --max-operations 4"),
+              HasSubstr("6291456"));
+  const auto listed = nlohmann::json::parse(Tool(*daemon, "jobs -o json")).at("jobs").at(0);
+  EXPECT_EQ(listed.at("share").at("max_buffer_bytes"), 6291456);
+  EXPECT_EQ(listed.at("share").at("weight"), 1);
+  EXPECT_THAT(Tool(*daemon, "jobs"), HasSubstr("/6.0 MiB"));
+  job.Stop();
+  const auto ends = job.processes().Wait(kPatienceMs);
+  EXPECT_TRUE(AllSucceeded(ends));
+  const Told told = ParseResult(ends[0].output);
+  EXPECT_EQ(told.result, spcclSystemError);
+  EXPECT_THAT(told.text, HasSubstr("job " + id +
+                                   " would pass its quota of 6291456 "
+                                   "(max_buffer_bytes): it has 0 and asks for 8388608 more"));
+}
+
+}  // namespace
+}  // namespace spccl::testing
