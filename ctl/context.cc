@@ -155,6 +155,7 @@ std::unique_ptr<Tree> BuildTree() {
   AddListCommands(tree.get());
   AddSettingsCommands(tree.get());
   AddTopCommand(tree.get());
+  AddTuneCommands(tree.get());
   AddSteerCommands(tree.get());
   AddJobCommands(tree.get());
   AddFlightCommands(tree.get());

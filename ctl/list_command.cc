@@ -69,13 +69,14 @@ absl::Status RunJobs(Context& context) {
 }
 
 void PrintComms(const v1::ListCommsResponse& response, bool ranks, Context* context) {
-  Table table({"#COMM", "JOB", "#UID", "#RANKS", "STATE", "ALGO", "RUNS", "CODEC", "#OPS",
-               "#FAILED", "#QUEUED", "#SENT/DENSE", "#INPUT", "#RESULT"});
+  Table table({"#COMM", "JOB", "#UID", "#RANKS", "STATE", "ALGO", "RUNS", "CHOSEN BY", "CODEC",
+               "#OPS", "#FAILED", "#QUEUED", "#SENT/DENSE", "#INPUT", "#RESULT"});
   for (const v1::Comm& comm : response.comms()) {
     const v1::Counters& sums = comm.counters();
     table.Add({absl::StrCat(comm.id()), comm.job_id(), absl::StrCat(comm.uid()),
                absl::StrCat(comm.ranks()), comm.state(), NameOf(comm.settings().algorithm()),
                comm.running_algorithm().empty() ? "-" : comm.running_algorithm(),
+               comm.running_chooser().empty() ? "-" : comm.running_chooser(),
                CodecOf(comm.settings()), absl::StrCat(sums.ops()), absl::StrCat(sums.failed_ops()),
                absl::StrCat(comm.queued_ops()), Sent(sums),
                Sparsity(sums.last_input_nnz(), sums.last_input_elements()),

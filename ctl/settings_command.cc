@@ -74,10 +74,13 @@ void Print(const v1::Settings& own, const v1::Settings& resolved, const std::str
     AddThresholdRow("coo", own.coo(), resolved.coo(), &table);
     table.Print(&context->out());
   } else {
-    Table table({"ALGO", "CODEC"});
+    Table table({"ALGO", "#SLICE", "CODEC"});
     const bool algo_here = own.algorithm() != v1::ALGORITHM_UNSPECIFIED;
     const bool codec_here = own.codec() != v1::CODEC_UNSPECIFIED || !own.lossy().empty();
+    const std::string slice =
+        resolved.slice_bytes() == 0 ? "auto" : absl::StrCat(resolved.slice_bytes());
     table.Add({absl::StrCat(NameOf(resolved.algorithm()), algo_here ? " *" : ""),
+               absl::StrCat(slice, own.has_slice_bytes() ? " *" : ""),
                absl::StrCat(CodecOf(resolved), codec_here ? " *" : "")});
     table.Print(&context->out());
   }
@@ -235,6 +238,7 @@ void AddThreshold(Tree* tree) {
 struct AlgoOptions {
   ScopeOptions scope;
   std::string algorithm, codec;
+  std::optional<uint64_t> slice_bytes;
 };
 
 absl::Status SetAlgorithm(Context& context, const AlgoOptions& options) {
@@ -249,6 +253,7 @@ absl::Status SetAlgorithm(Context& context, const AlgoOptions& options) {
       settings.set_codec(static_cast<v1::Codec>(code));
     }
   }
+  if (options.slice_bytes.has_value()) settings.set_slice_bytes(*options.slice_bytes);
   return Set(context, options.scope, settings);
 }
 
@@ -265,8 +270,12 @@ void AddAlgo(Tree* tree) {
                "split", "direct", "tree"});
   tree->Limit(set->add_option("--codec", options->codec, "Format of sparse sends, too."),
               {"auto", "dense", "pici", "pici-column", "coo", "gap"});
+  AddNumberOption(
+      set, "--slice-bytes", [options](uint64_t bytes) { options->slice_bytes = bytes; },
+      "Of the slices that are sent between nodes, too; 0: by the density.")
+      ->type_name("BYTES");
   AddScopeOptions(set, &options->scope);
-  AddReset(tree, parent, "Forget the scope's own algorithm and codec.",
+  AddReset(tree, parent, "Forget the scope's own algorithm, slice size and codec.",
            v1::SETTINGS_PART_ALGORITHM);
 }
 

@@ -64,6 +64,7 @@ struct Config {
 
   // Members may change everything, as root may; a name or a number; empty: root only.
   std::string admin_group;
+  std::string tuning_model;   // a file of spccl-tune; empty: none
   policy::Settings settings;  // in force where no scope says otherwise
 
   bool operator==(const Config&) const = default;

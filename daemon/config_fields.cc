@@ -296,6 +296,10 @@ std::vector<Field> BuildTable() {
   AddPeerFields(&fields);
   fields.push_back(MetricsListen());
   fields.push_back(AdminGroup());
+  fields.push_back(Path("tuning.model",
+                        "File of spccl-tune that chooses plans between nodes, unless spcclctl has "
+                        "loaded another; empty: none.",
+                        &Config::tuning_model, true));
   AddPolicyFields(&fields);
   return fields;
 }

@@ -78,6 +78,7 @@ struct CommInfo {
   std::string error;              // why it failed
   policy::Settings settings;      // as resolved now
   std::string running_algorithm;  // of the last operation: "local", "ring", ...
+  std::string running_chooser;    // of that, between nodes: "model", "cost model", "fixed"
   uint32_t queued_ops = 0;
   Counters counters;
   std::shared_ptr<const SendsInfo> last_sends;  // of the last operation that sent frames, or null

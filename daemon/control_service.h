@@ -38,6 +38,12 @@ class ControlService final : public v1::Control::Service {
                            v1::SetSettingsResponse* response) override;
   grpc::Status ResetSettings(grpc::ServerContext* context, const v1::ResetSettingsRequest* request,
                              v1::ResetSettingsResponse* response) override;
+  grpc::Status LoadModel(grpc::ServerContext* context, const v1::LoadModelRequest* request,
+                         v1::LoadModelResponse* response) override;
+  grpc::Status UnloadModel(grpc::ServerContext* context, const v1::UnloadModelRequest* request,
+                           v1::UnloadModelResponse* response) override;
+  grpc::Status GetModel(grpc::ServerContext* context, const v1::GetModelRequest* request,
+                        v1::GetModelResponse* response) override;
   grpc::Status StreamTelemetry(grpc::ServerContext* context,
                                const v1::StreamTelemetryRequest* request,
                                grpc::ServerWriter<v1::Telemetry>* writer) override;
@@ -62,6 +68,8 @@ class ControlService final : public v1::Control::Service {
   // Tells the core and the log what an administrator has done to the job's share.
   void ShareChanged(const Caller& caller, const Snapshot& all, const std::string& job_id,
                     const std::string& what);
+  // Tells the log and the events that the model has changed.
+  void NoteModel(const Caller& caller, const std::string& what);
   // Runs `body` with the caller and a snapshot of everything, within the caller's share of calls.
   grpc::Status Run(const grpc::ServerContext& context,
                    const std::function<absl::Status(const Caller&, Snapshot)>& body);

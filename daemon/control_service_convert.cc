@@ -167,6 +167,7 @@ absl::StatusOr<policy::Overrides> FromProto(const v1::Settings& settings) {
     overrides.codec = static_cast<policy::Codec>(settings.codec() - 1);
   }
   SPCCL_RETURN_IF_ERROR(SetLossy(settings.lossy(), &overrides));
+  if (settings.has_slice_bytes()) overrides.slice_bytes = settings.slice_bytes();
   overrides.pici = PartialFrom(settings.pici());
   overrides.coo = PartialFrom(settings.coo());
   if (overrides == policy::Overrides{}) return absl::InvalidArgumentError("no setting is set");
@@ -217,6 +218,7 @@ v1::Settings ToProto(const policy::Overrides& overrides) {
     settings.set_codec(static_cast<v1::Codec>(static_cast<int>(*overrides.codec) + 1));
   }
   if (overrides.lossy.has_value()) settings.set_lossy(policy::TextOf(*overrides.lossy));
+  if (overrides.slice_bytes.has_value()) settings.set_slice_bytes(*overrides.slice_bytes);
   FillThresholds(overrides.pici, settings.mutable_pici());
   FillThresholds(overrides.coo, settings.mutable_coo());
   return settings;
@@ -227,7 +229,8 @@ v1::Settings ToProto(const policy::Settings& settings) {
                                    .codec = settings.codec,
                                    .pici = Whole(settings.pici),
                                    .coo = Whole(settings.coo),
-                                   .lossy = settings.lossy});
+                                   .lossy = settings.lossy,
+                                   .slice_bytes = settings.slice_bytes});
 }
 
 v1::Job ToProto(const JobInfo& job) {
@@ -255,6 +258,7 @@ v1::Comm ToProto(const CommInfo& comm) {
   out.set_error(comm.error);
   *out.mutable_settings() = ToProto(comm.settings);
   out.set_running_algorithm(comm.running_algorithm);
+  out.set_running_chooser(comm.running_chooser);
   out.set_queued_ops(comm.queued_ops);
   FillCounters(comm.counters, out.mutable_counters());
   if (comm.last_sends) FillSends(*comm.last_sends, out.mutable_last_sends());

@@ -16,6 +16,7 @@ CoreHooks HooksOf(SettingsStore* store, JobTable* jobs) {
     return policy::Apply(policy::Apply(around, wishes), store->Get(CommScope{comm_id}));
   };
   hooks.settings_version = [store] { return store->version(); };
+  hooks.plan_model = [store] { return store->models().Current(); };
   hooks.change_settings = [store](uint64_t comm_id, const policy::Overrides& overrides) {
     return store->Set(CommScope{comm_id}, overrides);
   };

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collective/op.h"
+#include "collective/policy/plan_table.h"
 #include "collective/policy/settings.h"
 #include "collective/runtime/rank_buffers.h"
 #include "collective/runtime/task.h"
@@ -28,6 +29,8 @@ struct CoreHooks {
       settings;
   // Another one whenever settings() may return something else.
   std::function<uint64_t()> settings_version;
+  // What has been learned of plans between nodes, now; null: nothing.
+  std::function<std::shared_ptr<const policy::PlanModel>()> plan_model;
   // A caller's word on its communicator: in force from the next operation on.
   std::function<absl::Status(uint64_t comm_id, const policy::Overrides& overrides)> change_settings;
   // The job that the batch system has registered and the client belongs to; empty: none.

@@ -217,6 +217,8 @@ class Engine {
   // engine_tuning.cc: all nodes plan alike.
   static void NoteDensity(NodeGroup& group, OpKind kind, const runtime::OpStats& stats);
   static bool LeadsTuning(const NodeGroup& group);
+  // What the leader has learned of a communicator of this shape.
+  void LookUpModel(NodeGroup& group);
   // Before an operation starts: begins a change if one is due.
   void ReviewTuning(CommEntry& entry);
   // Whether no operation may start, because a change is being agreed on.

@@ -257,6 +257,7 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(
           [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); }));
   entry.running_algorithm = std::string(policy::NameOf(planned.algorithm));
   entry.running_way = std::move(planned.way);
+  entry.running_chooser = std::string(policy::NameOf(planned.chooser));
   return std::move(planned.task);
 }
 

@@ -103,6 +103,7 @@ Snapshot Engine::MakeSnapshot() const {
                                       .error = std::string(comm.error().message()),
                                       .settings = hooks_.settings(comm.job_id(), id, comm.wishes()),
                                       .running_algorithm = entry->running_algorithm,
+                                      .running_chooser = entry->running_chooser,
                                       .queued_ops = comm.queued_ops(),
                                       .counters = entry->counters,
                                       .last_sends = entry->last_sends,

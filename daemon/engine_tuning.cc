@@ -1,8 +1,8 @@
 // How all nodes of a communicator come to run each operation by the same plan.
 //
 // What decides over plans, the tuning, is the same on all nodes for every operation. The daemon of
-// rank 0 leads: when it wants another tuning (an operator has set an algorithm, the data's density
-// has changed), it tells all (Prepare); each holds its next operation back and says which one that
+// rank 0 leads: when it wants another tuning (an operator has set an algorithm or loaded a
+// model, the data's density has changed), it tells all (Prepare); each holds its next operation back and says which one that
 // is (Prepared); the leader takes the highest of these, from which on nobody has run anything, and
 // tells all (Commit). Operations below it run by the old tuning, from it on by the new one. It
 // costs a round trip, without which nothing runs, at each change; and nothing at all otherwise. A
@@ -45,11 +45,28 @@ bool Engine::LeadsTuning(const NodeGroup& group) {
   return group.here && group.node_of_rank[0] == *group.here;
 }
 
+void Engine::LookUpModel(NodeGroup& group) {
+  std::shared_ptr<const policy::PlanModel> model = hooks_.plan_model();
+  if (model == group.model) return;
+  group.table = nullptr;
+  if (model != nullptr) {
+    const policy::Topology shape = policy::Topology::Of(group.node_of_rank);
+    const auto found = model->tables.find({.nodes = shape.nodes, .most_ranks = shape.most_ranks});
+    if (found != model->tables.end()) {
+      group.table = std::make_shared<const policy::PlanTable>(found->second);
+    }
+  }
+  group.model = std::move(model);
+}
+
 void Engine::ReviewTuning(CommEntry& entry) {
   NodeGroup& group = *entry.group;
   if (!LeadsTuning(group) || group.change || !group.coming_changes.empty()) return;
   policy::Tuning wanted = group.tuning;
   wanted.algorithm = SettingsOf(entry).algorithm;
+  wanted.slice_bytes = SettingsOf(entry).slice_bytes;
+  LookUpModel(group);
+  wanted.table = group.table;
   for (size_t kind = 0; kind < wanted.densities.size(); ++kind) {
     const double seen = group.seen_densities[kind];
     if (IsNews(seen, wanted.densities[kind])) wanted.densities[kind] = seen;
@@ -158,10 +175,12 @@ void Engine::CommitTuning(CommEntry& entry, uint64_t from_sequence) {
   }
   group.change->from_sequence = from_sequence;
   group.coming_changes.push_back(*std::exchange(group.change, std::nullopt));
+  const policy::Tuning& tuning = group.coming_changes.back().tuning;
   Record("tuning", entry.comm.job_id(), entry.comm.id(), entry.comm.uid(),
          absl::StrCat("communicator ", entry.comm.id(), " runs by ",
-                      std::string(policy::NameOf(group.coming_changes.back().tuning.algorithm)),
-                      " from operation ", from_sequence, " on"));
+                      std::string(policy::NameOf(tuning.algorithm)),
+                      tuning.table == nullptr ? "" : ", with a model,", " from operation ",
+                      from_sequence, " on"));
   Pump(entry.comm.id());
 }
 

@@ -168,14 +168,19 @@ struct Parts {
 absl::StatusOr<Parts> Start(const Config& config) {
   Parts parts;
   SPCCL_RETURN_IF_ERROR(MakeFolder(config.runtime_dir));
-  SPCCL_ASSIGN_OR_RETURN(
-      parts.settings, SettingsStore::Create(config.state_dir, config.settings, config.job_share));
+  SPCCL_ASSIGN_OR_RETURN(parts.settings,
+                         SettingsStore::Create(config.state_dir, config.settings, config.job_share,
+                                               config.tuning_model));
   SPCCL_ASSIGN_OR_RETURN(parts.jobs, JobTable::Create(config.runtime_dir + "/jobs"));
   if (!config.peers_listen.empty()) {
     SPCCL_ASSIGN_OR_RETURN(parts.nodes, CreatePeerNodes(PeerOptionsOf(config)));
   }
+  CoreOptions options = OptionsOf(config);
+  if (const auto model = parts.settings->models().Current(); model && options.channels == 0) {
+    options.channels = model->channels;
+  }
   SPCCL_ASSIGN_OR_RETURN(
-      parts.core, Core::Create(OptionsOf(config), HooksOf(parts.settings.get(), parts.jobs.get()),
+      parts.core, Core::Create(std::move(options), HooksOf(parts.settings.get(), parts.jobs.get()),
                                parts.nodes.get()));
   ControlServerOptions control;
   control.runtime_dir = config.runtime_dir;

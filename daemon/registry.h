@@ -147,6 +147,9 @@ struct NodeGroup {
   std::optional<TuningChange> change;       // that is being agreed on
   std::deque<TuningChange> coming_changes;  // agreed on; their operations are still to start
   uint64_t last_epoch = 0;
+  // The leader's: what it has learned, and of that what is about a communicator of this shape.
+  std::shared_ptr<const policy::PlanModel> model;
+  std::shared_ptr<const policy::PlanTable> table;
   // Of a rank's input, by OpKind, as the last operation counted it here; 0: none has.
   std::array<double, policy::kDensityCount> seen_densities{};
 };
@@ -159,6 +162,7 @@ struct CommEntry {
   std::shared_ptr<const std::vector<std::string>> rank_names;  // once it is ready
   std::string running_algorithm;
   std::string running_way;                   // of sending, where that is by trial; else empty
+  std::string running_chooser;               // who chose that; empty: there was no choice
   std::optional<policy::Settings> settings;  // as they were at settings_version
   uint64_t settings_version = 0;
   std::shared_ptr<const SendsInfo> last_sends;  // of the last operation that sent frames

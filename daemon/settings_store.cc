@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -39,7 +40,17 @@ constexpr Threshold kThresholds[] = {
     {"thresholds.coo.ag", &Overrides::coo, &Partial::ag},
 };
 
-absl::Status CheckThresholds(const Overrides& overrides) {
+// 0: the daemon's choice.
+bool IsSliceSize(uint64_t bytes) {
+  return bytes == 0 || (bytes >= policy::kLeastSliceBytes && bytes <= policy::kMostSliceBytes);
+}
+
+absl::Status CheckValues(const Overrides& overrides) {
+  if (!IsSliceSize(overrides.slice_bytes.value_or(0))) {
+    return absl::InvalidArgumentError(absl::StrCat("slice_bytes: found ", *overrides.slice_bytes,
+                                                   ", expected 0, or ", policy::kLeastSliceBytes,
+                                                   " to ", policy::kMostSliceBytes));
+  }
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
     if (value.has_value() && !policy::IsThreshold(*value)) {
@@ -72,6 +83,7 @@ Overrides Merged(Overrides base, const Overrides& overrides) {
   Merge(overrides.algorithm, &base.algorithm);
   Merge(overrides.codec, &base.codec);
   Merge(overrides.lossy, &base.lossy);
+  Merge(overrides.slice_bytes, &base.slice_bytes);
   for (const Threshold& threshold : kThresholds) {
     Merge(overrides.*threshold.codec.*threshold.at, &(base.*threshold.codec.*threshold.at));
   }
@@ -87,6 +99,9 @@ void AppendOverrides(const Overrides& overrides, std::string* text) {
   }
   if (overrides.lossy.has_value()) {
     absl::StrAppend(text, "lossy = ", QuoteToml(policy::TextOf(*overrides.lossy)), "\n");
+  }
+  if (overrides.slice_bytes.has_value()) {
+    absl::StrAppend(text, "slice_bytes = ", *overrides.slice_bytes, "\n");
   }
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
@@ -134,6 +149,16 @@ std::optional<std::string> SetOverride(const std::string& name, const TomlValue&
     if (overrides->lossy.has_value()) return std::nullopt;
     return absl::StrCat("lossy: found ", value.found, ": ", complaint);
   }
+  if (name == "slice_bytes") {  // nor this
+    uint64_t bytes = 0;
+    const bool whole = value.type == TomlType::kInteger && absl::SimpleAtoi(value.text, &bytes);
+    if (!whole || !IsSliceSize(bytes)) {
+      return absl::StrCat("slice_bytes: found ", value.found, ", expected 0, or ",
+                          policy::kLeastSliceBytes, " to ", policy::kMostSliceBytes);
+    }
+    overrides->slice_bytes = bytes;
+    return std::nullopt;
+  }
   const Field* field = FindField(name);
   const bool known = name == "algorithm" || name == "codec" || name.starts_with("thresholds.");
   if (field == nullptr || !known) return absl::StrCat("unknown setting ", name);
@@ -171,6 +196,9 @@ std::string Describe(const Overrides& overrides) {
   }
   if (overrides.lossy.has_value()) {
     parts.push_back(absl::StrCat("lossy=", policy::TextOf(*overrides.lossy)));
+  }
+  if (overrides.slice_bytes.has_value()) {
+    parts.push_back(absl::StrCat("slice_bytes=", *overrides.slice_bytes));
   }
   for (const Threshold& threshold : kThresholds) {
     const std::optional<double>& value = overrides.*threshold.codec.*threshold.at;
@@ -211,7 +239,8 @@ absl::StatusOr<SettingsStore::Scopes> SettingsStore::Parse(std::string_view text
 
 absl::StatusOr<std::unique_ptr<SettingsStore>> SettingsStore::Create(std::string state_dir,
                                                                      policy::Settings defaults,
-                                                                     JobShare default_share) {
+                                                                     JobShare default_share,
+                                                                     const std::string& model) {
   if (::mkdir(state_dir.c_str(), 0755) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("make the state directory ", state_dir));
   }
@@ -220,6 +249,7 @@ absl::StatusOr<std::unique_ptr<SettingsStore>> SettingsStore::Create(std::string
   const std::string path = state_dir + "/settings.toml";
   std::unique_ptr<SettingsStore> store(
       new SettingsStore(path, *std::move(lock), defaults, default_share));
+  SPCCL_ASSIGN_OR_RETURN(store->models_, PlanModels::Create(state_dir, model));
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) return store;
   if (!text.ok()) return text.status();
@@ -273,7 +303,7 @@ JobShareOverrides SettingsStore::GetShare(const std::string& job_id) const {
 
 absl::Status SettingsStore::Set(const Scope& scope, const policy::Overrides& overrides) {
   SPCCL_RETURN_IF_ERROR(CheckScope(scope));
-  SPCCL_RETURN_IF_ERROR(CheckThresholds(overrides));
+  SPCCL_RETURN_IF_ERROR(CheckValues(overrides));
   const std::lock_guard write_lock(write_mutex_);
   Words words = Read(scope);
   words.overrides = Merged(words.overrides, overrides);
@@ -300,7 +330,10 @@ absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
   Overrides& left = words.overrides;
   if (part == SettingsPart::kAll) left = {};
   if (part == SettingsPart::kThresholds) left.pici = left.coo = {};
-  if (part == SettingsPart::kAlgorithm) left.algorithm.reset();
+  if (part == SettingsPart::kAlgorithm) {
+    left.algorithm.reset();
+    left.slice_bytes.reset();
+  }
   if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) left.codec.reset();
   if (part == SettingsPart::kCodec) left.lossy.reset();
   return Replace(scope, words);

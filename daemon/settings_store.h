@@ -21,6 +21,7 @@
 #include "base/unique_fd.h"
 #include "collective/policy/settings.h"
 #include "daemon/job_share.h"
+#include "daemon/plan_models.h"
 
 namespace spccl::daemon {
 
@@ -49,9 +50,14 @@ class SettingsStore {
   // store: a second one, of any process, gets FailedPrecondition, which names the first's. Reads
   // state_dir/settings.toml if it is there; a file that does not parse is an error that names its
   // line, never ignored.
+  // `model`: a file of what has been learned of plans; empty: none.
   static absl::StatusOr<std::unique_ptr<SettingsStore>> Create(std::string state_dir,
                                                                policy::Settings defaults,
-                                                               JobShare default_share = {});
+                                                               JobShare default_share = {},
+                                                               const std::string& model = "");
+
+  // What has been learned of plans; of the whole, and for algorithms that no scope sets.
+  PlanModels& models() { return *models_; }
 
   // What an operation of this communicator runs with, now.
   policy::Settings Resolve(const std::string& job_id, uint64_t comm_id) const;
@@ -59,9 +65,10 @@ class SettingsStore {
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   policy::Overrides Get(const Scope& scope) const;
   // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
-  // renamed) before it takes effect, or not at all. InvalidArgument: a threshold outside [0, 1], or
-  // a job id that is empty, longer than 256 bytes or not printable ASCII. ResourceExhausted: more
-  // than kMaxJobs jobs with settings of their own, or the disk is full.
+  // renamed) before it takes effect, or not at all. InvalidArgument: a threshold outside [0, 1], a
+  // slice size outside 4 KiB to 1 GiB that is not 0, or a job id that is empty, longer than 256
+  // bytes or not printable ASCII. ResourceExhausted: more than kMaxJobs jobs with settings of their
+  // own, or the disk is full.
   static constexpr size_t kMaxJobs = 4096;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
   // From now on what no scope says otherwise is as in these.
@@ -101,7 +108,8 @@ class SettingsStore {
   absl::Status Save(const Scopes& scopes) const;
 
   const std::string path_;
-  const UniqueFd lock_;       // of the state directory
+  const UniqueFd lock_;  // of the state directory
+  std::unique_ptr<PlanModels> models_;
   std::mutex write_mutex_;    // one writer at a time; taken before mutex_
   mutable std::mutex mutex_;  // of what is below; never held over disk work
   policy::Settings defaults_;

@@ -360,6 +360,14 @@ class Predictor {
   uint32_t cores_ = 1, rounds_ = 0, pieces_ = 1;
 };
 
+// What the table has; it was measured with sparse sends allowed.
+Pick Learned(const Tuning& tuning, const OpDesc& op, const Topology& topology) {
+  if (tuning.table == nullptr) return {};
+  const bool dense = CodecFor(tuning, op) == Codec::kDense;
+  const double density = dense ? 1 : tuning.densities[static_cast<size_t>(op.kind)];
+  return tuning.table->Find(op.kind, TotalBytes(op, topology.ranks), density);
+}
+
 }  // namespace
 
 Topology Topology::Of(std::span<const uint32_t> node_of_rank) {
@@ -382,8 +390,9 @@ Prediction Predict(Algorithm algorithm, const Tuning& tuning, const OpDesc& op,
 Choice ChoosePlan(const Tuning& tuning, const OpDesc& op, const Topology& topology) {
   Choice choice;
   if (topology.nodes == 1) {
-    choice.fixed = tuning.algorithm == Algorithm::kRing && HasPlan(tuning.algorithm, op.kind);
-    choice.algorithm = choice.fixed ? Algorithm::kRing : Algorithm::kLocal;
+    const bool fixed = tuning.algorithm == Algorithm::kRing && HasPlan(tuning.algorithm, op.kind);
+    choice.chooser = fixed ? Chooser::kFixed : Chooser::kCostModel;
+    choice.algorithm = fixed ? Algorithm::kRing : Algorithm::kLocal;
     return choice;
   }
   for (int code = 0; code < kAlgorithmCount; ++code) {
@@ -393,9 +402,15 @@ Choice ChoosePlan(const Tuning& tuning, const OpDesc& op, const Topology& topolo
   }
   std::stable_sort(choice.predictions.begin(), choice.predictions.end(),
                    [](const Prediction& a, const Prediction& b) { return a.seconds < b.seconds; });
-  choice.fixed = tuning.algorithm != Algorithm::kLocal && HasPlan(tuning.algorithm, op.kind);
-  if (choice.fixed) {
+  if (tuning.algorithm != Algorithm::kLocal && HasPlan(tuning.algorithm, op.kind)) {
+    choice.chooser = Chooser::kFixed;
     choice.algorithm = tuning.algorithm;
+    return choice;
+  }
+  if (const Pick pick = Learned(tuning, op, topology); HasPlan(pick.algorithm, op.kind)) {
+    choice.chooser = Chooser::kTable;
+    choice.algorithm = pick.algorithm;
+    choice.slice_bytes = pick.slice_bytes;
     return choice;
   }
   const auto best =

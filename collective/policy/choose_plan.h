@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "collective/op.h"
@@ -38,15 +39,28 @@ struct Prediction {
   uint32_t rounds = 0;     // messages that one slice waits for, one after the other
 };
 
+// Who chose.
+enum class Chooser : uint8_t {
+  kCostModel = 0,  // the fastest by prediction, or what there is one of
+  kTable,          // tuning.table: measured, or learned from what was
+  kFixed,          // tuning.algorithm
+};
+constexpr std::string_view NameOf(Chooser chooser) {
+  constexpr std::string_view kNames[] = {"cost model", "model", "fixed"};
+  return kNames[static_cast<int>(chooser)];
+}
+
 struct Choice {
   Algorithm algorithm = Algorithm::kLocal;
-  bool fixed = false;                   // by tuning.algorithm
+  Chooser chooser = Chooser::kCostModel;
+  uint64_t slice_bytes = 0;             // 0: SliceBytes of policy/slice.h decides
   std::vector<Prediction> predictions;  // of every algorithm that has a plan, the fastest first
 };
 
 // kLocal (or a fixed kRing) on one node. Between nodes what is fixed, where that has a plan for the
-// operation and is not kLocal; else the fastest. The flat ring is predicted, but chosen only if it
-// is fixed: it is there for its own sake.
+// operation and is not kLocal; else what the table has for it; else the fastest by prediction. The
+// flat ring is predicted, but chosen only if it is fixed or was measured to be the fastest: it is
+// there for its own sake.
 Choice ChoosePlan(const Tuning& tuning, const OpDesc& op, const Topology& topology);
 
 // One algorithm; requires HasPlan, several nodes, and not kLocal.

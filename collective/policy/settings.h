@@ -115,7 +115,8 @@ struct Settings {
   Codec codec = Codec::kAuto;
   Thresholds pici = kPiciThresholds;  // also for pici-column
   Thresholds coo = kCooThresholds;
-  Lossy lossy = {};  // in the codec's place where it applies
+  Lossy lossy = {};          // in the codec's place where it applies
+  uint64_t slice_bytes = 0;  // of operations between nodes; 0: as policy/slice.h has it
   bool operator==(const Settings&) const = default;
 };
 
@@ -130,6 +131,7 @@ struct Overrides {
   std::optional<Codec> codec;
   Partial pici, coo;
   std::optional<Lossy> lossy = {};
+  std::optional<uint64_t> slice_bytes = {};
   bool operator==(const Overrides&) const = default;
 };
 
@@ -145,6 +147,7 @@ constexpr Settings Apply(Settings base, const Overrides& overrides) {
   base.pici = thresholds(base.pici, overrides.pici);
   base.coo = thresholds(base.coo, overrides.coo);
   base.lossy = overrides.lossy.value_or(base.lossy);
+  base.slice_bytes = overrides.slice_bytes.value_or(base.slice_bytes);
   return base;
 }
 

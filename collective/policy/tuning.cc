@@ -50,6 +50,15 @@ Costs SlowerOf(const Costs& a, const Costs& b) {
   return slower;
 }
 
+bool Tuning::operator==(const Tuning& other) const {
+  if (algorithm != other.algorithm || codec != other.codec || slice_bytes != other.slice_bytes) {
+    return false;
+  }
+  if (costs != other.costs || densities != other.densities) return false;
+  if (table == nullptr || other.table == nullptr) return table == other.table;
+  return table == other.table || *table == *other.table;
+}
+
 std::optional<std::array<double, kDensityCount>> DensitiesFrom(std::span<const double> values) {
   if (values.size() != kDensityCount) return std::nullopt;
   std::array<double, kDensityCount> densities;

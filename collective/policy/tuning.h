@@ -4,11 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "collective/op.h"
+#include "collective/policy/plan_table.h"
 #include "collective/policy/settings.h"
 #include "kernels/format.h"
 
@@ -70,7 +72,10 @@ struct Tuning {
   Costs costs;
   // Expected density of one rank's input, by OpKind: what was last counted. 1 until then.
   std::array<double, kDensityCount> densities = {1, 1, 1, 1, 1};
-  bool operator==(const Tuning&) const = default;
+  // What was measured to be fastest on a communicator of this shape; null: nothing was.
+  std::shared_ptr<const PlanTable> table = nullptr;
+  // By what they say, tables too.
+  bool operator==(const Tuning& other) const;
 };
 
 // Nothing unless there are kDensityCount numbers from 0 to 1.

@@ -114,7 +114,8 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
                                                 const OpenTransport& open, DoneFn done) {
   DeclineRelays(local);
   SPCCL_RETURN_IF_ERROR(CheckOperation(op, local.size()));
-  const policy::Algorithm algorithm = policy::ChoosePlan(tuning, op, topology_).algorithm;
+  const policy::Choice choice = policy::ChoosePlan(tuning, op, topology_);
+  const policy::Algorithm algorithm = choice.algorithm;
   SPCCL_ASSIGN_OR_RETURN(const Planned* const planned, PlanFor(op, algorithm));
   PlanTask::Options options;
   options.op = op;
@@ -133,7 +134,9 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   options.costs = tuning.costs;
   options.habit = habits_[static_cast<size_t>(op.kind)];
   const uint64_t chunk = Layout(op, options.plan->plan.chunks, 1).largest_chunk();
-  options.slice_bytes = policy::SliceBytes(tuning, op, ranks(), chunk);
+  options.slice_bytes = tuning.slice_bytes == 0 && choice.slice_bytes != 0
+                            ? choice.slice_bytes
+                            : policy::SliceBytes(tuning, op, ranks(), chunk);
   options.pool = &transport::FramePool::Shared();
   // Nothing that is sent is larger than the slice, dense, in the type of its partial sums.
   const uint64_t elements = SliceElements(op, options.slice_bytes);
@@ -144,6 +147,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   return PlannedTask{
       .task = std::make_unique<PlanTask>(std::move(options), std::move(done)),
       .algorithm = algorithm,
+      .chooser = choice.chooser,
       .way = on_trial_ ? policy::NameOf(on_trial_->trial->ways[on_trial_->way]) : std::string()};
 }
 

@@ -37,6 +37,7 @@ using OpenTransport = std::function<absl::StatusOr<std::unique_ptr<transport::Tr
 struct PlannedTask {
   std::unique_ptr<Task> task;
   policy::Algorithm algorithm = policy::Algorithm::kAuto;  // the one that was chosen
+  policy::Chooser chooser = policy::Chooser::kCostModel;   // and by whom
   std::string way;  // of sending, where that is by trial (policy/ways.h); else empty
 };
 

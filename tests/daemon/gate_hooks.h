@@ -94,6 +94,7 @@ class GateTask final : public runtime::Task {
 
 inline CoreHooks GateHooks(std::shared_ptr<Gate> gate) {
   CoreHooks hooks;
+  hooks.plan_model = [] { return nullptr; };
   hooks.settings = [](const std::string&, uint64_t, const policy::Overrides& wishes) {
     return policy::Apply(policy::Settings{}, wishes);
   };

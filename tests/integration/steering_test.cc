@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -108,6 +109,49 @@ int KeepSummingSparse(RankContext& context) {
     if (!told) context.report("summing;");
   }
   return spcclCommDestroy(context.comm) == spcclSuccess ? 0 : 1;
+}
+
+// Sizes around the 800,000 bytes that KeepSummingSparse sums, at all densities.
+std::string ModelOf(const std::string& algorithm) {
+  return "format = 1\n[picks]\na = \"" + algorithm +
+         "\"\n[plans.all_reduce.nodes-2.ranks-1]\n524288 = \"a\"\n753664 = \"a\"\n"
+         "1048576 = \"a\"\n";
+}
+
+TEST(SteeringTest, AModelThatTheLeaderLoadsDecidesOnAllNodes) {
+  const auto a = StartServing({"--peers-listen=127.0.0.1:0"});
+  const auto b = StartServing({"--peers-listen=127.0.0.1:0"});
+  FaultJob job({a.get(), b.get()}, KeepSummingSparse);
+  ASSERT_TRUE(job.processes().AwaitReport(0, "summing;", kPatienceMs));
+  const auto runs = [](const std::string& algorithm, const std::string& chooser) {
+    return [=](const nlohmann::json& comm) {
+      return comm.at("running_algorithm") == algorithm && comm.at("running_chooser") == chooser;
+    };
+  };
+  const std::string predicted = OnlyComm(*a).at("running_algorithm");
+  ASSERT_TRUE(Await(*a, runs(predicted, "cost model")));
+  EXPECT_THAT(Tool(*a, "tune show"), ::testing::HasSubstr("no model"));
+
+  const std::string learned = predicted == "split" ? "halving-doubling" : "split";
+  const std::string path = a->runtime_dir() + "/model.toml";
+  std::ofstream(path) << ModelOf(learned);
+  Tool(*a, "tune load " + path);
+  ASSERT_TRUE(Await(*a, runs(learned, "model")));
+  ASSERT_TRUE(Await(*b, runs(learned, "model")));  // it has loaded nothing
+  EXPECT_THAT(Tool(*b, "tune show"), ::testing::HasSubstr("no model"));
+  EXPECT_THAT(Tool(*a, "tune show"), ::testing::HasSubstr("a = \"" + learned + "\""));
+  EXPECT_THAT(Tool(*a, "comms"), ::testing::HasSubstr("CHOSEN BY"));
+
+  Tool(*a, "algo set two-level-ring --slice-bytes 65536");
+  ASSERT_TRUE(Await(*a, runs("two-level-ring", "fixed")));
+  EXPECT_EQ(OnlyComm(*a).at("settings").at("slice_bytes"), 65536);
+  Tool(*a, "algo reset");
+  ASSERT_TRUE(Await(*a, runs(learned, "model")));
+  EXPECT_EQ(OnlyComm(*a).at("settings").at("slice_bytes"), 0);
+  Tool(*a, "tune unload");
+  ASSERT_TRUE(Await(*b, runs(predicted, "cost model")));
+  job.Stop();
+  EXPECT_TRUE(AllSucceeded(job.processes().Wait(kPatienceMs)));
 }
 
 TEST(SteeringTest, BetweenNodesEachSendTellsWhatWasForecastAndWhatItTook) {

@@ -101,12 +101,12 @@ TEST(ChoosePlanTest, WhatIsFixedRunsWhereItCan) {
   Tuning tuning = At(0.01);
   tuning.algorithm = Algorithm::kSplit;
   Choice choice = ChoosePlan(tuning, AllReduce(kLarge), Nodes(4));
-  EXPECT_TRUE(choice.fixed);
+  EXPECT_EQ(choice.chooser, Chooser::kFixed);
   EXPECT_EQ(choice.algorithm, Algorithm::kSplit);
   EXPECT_EQ(choice.predictions.size(), 5U);
   const OpDesc gather{.kind = OpKind::kAllGather, .count = 1024};
   choice = ChoosePlan(tuning, gather, Nodes(4));
-  EXPECT_FALSE(choice.fixed);
+  EXPECT_EQ(choice.chooser, Chooser::kCostModel);
   EXPECT_TRUE(HasPlan(choice.algorithm, OpKind::kAllGather));
   tuning.algorithm = Algorithm::kLocal;
   EXPECT_NE(ChoosePlan(tuning, gather, Nodes(4)).algorithm, Algorithm::kLocal);

@@ -1,0 +1,80 @@
+// tune load, tune show, tune unload.
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ctl/client.h"
+#include "ctl/context.h"
+#include "ctl/render.h"
+
+namespace spccl::ctl {
+namespace {
+
+absl::StatusOr<std::string> ReadModel(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+// Where the model that is in force comes from.
+std::string Origin(const v1::Model& model) {
+  if (model.origin().empty()) return "no model: the cost model chooses plans between nodes";
+  return absl::StrCat("a model chooses plans between nodes: ", Printable(model.name()),
+                      model.origin() == "loaded" ? " (loaded)" : " (of the configuration)");
+}
+
+absl::Status Load(Context& context, const std::string& path) {
+  v1::LoadModelRequest request;
+  request.set_name(path);
+  SPCCL_ASSIGN_OR_RETURN(*request.mutable_text(), ReadModel(path));
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  SPCCL_ASSIGN_OR_RETURN(const v1::LoadModelResponse response,
+                         client->Call(&v1::Control::Stub::LoadModel, request));
+  if (context.json()) {
+    context.PrintJson(ToJson(response));
+  } else {
+    context.out() << "in force from the next operation on, of communicators whose rank 0 is here\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Show(Context& context) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  SPCCL_ASSIGN_OR_RETURN(const v1::GetModelResponse response,
+                         client->Call(&v1::Control::Stub::GetModel, v1::GetModelRequest()));
+  if (context.json()) {
+    context.PrintJson(ToJson(response));
+    return absl::OkStatus();
+  }
+  context.out() << "# " << Origin(response.model()) << "\n" << response.model().text();
+  return absl::OkStatus();
+}
+
+absl::Status Unload(Context& context) {
+  SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
+  SPCCL_ASSIGN_OR_RETURN(const v1::UnloadModelResponse response,
+                         client->Call(&v1::Control::Stub::UnloadModel, v1::UnloadModelRequest()));
+  if (context.json()) {
+    context.PrintJson(ToJson(response));
+  } else {
+    context.out() << Origin(response.model()) << "\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTuneCommands(Tree* tree) {
+  CLI::App* parent = tree->app.add_subcommand("tune", "What has been learned of plans.");
+  parent->require_subcommand(1);
+  const auto path = std::make_shared<std::string>();
+  tree->Add(parent, "load", "Let a model of spccl-tune choose plans between nodes.",
+            [path](Context& context) { return Load(context, *path); })
+      ->add_option("FILE", *path, "The model.toml that spccl-tune has written.")
+      ->required();
+  tree->Add(parent, "show", "Show the model that is in force.", Show);
+  tree->Add(parent, "unload", "Forget the model that was loaded.", Unload);
+}
+
+}  // namespace spccl::ctl
