@@ -9,7 +9,7 @@
   phases-*.png     where the time of an operation went
 
 Read: thresholds.csv and channels.csv of `bench/across.sh sweeps`, measurements.csv of all of
-`bench/across.sh`, and files of lines that spccl-perf, mpi-perf, gloo-perf
+`bench/across.sh`, points.csv of spccl-tune, and files of lines that spccl-perf, mpi-perf, gloo-perf
 and codec-bench print with --json. What a plot has no data for is said, and which command makes it.
 """
 
@@ -31,7 +31,7 @@ PHASES = ["encode", "send", "reduce", "receive_wait", "room_wait"]
 MAKES = {
     "heat": "bench/across.sh targets, or spccl-perf --json with several --sizes and --ranks",
     "thresholds": "bench/across.sh sweeps --what thresholds",
-    "channels": "bench/across.sh sweeps --what channels",
+    "channels": "bench/across.sh sweeps --what channels, or spccl-tune --channels 1,2,4",
     "wire": "codec-bench --json with several --sparsity and --format",
     "phases": "spccl-perf --nodes 2 --json",
 }
@@ -98,10 +98,23 @@ class Data:
         elif "codec" in row and "channels" in row:
             self.channels.append({"curve": f"{row['rate']}, {row['codec']}",
                                   "channels": int(row["channels"]), "ms": float(row["ms"])})
+        elif "way" in row:
+            self.take_point(row)
         elif row.get("time_us_p50") and not row["who"].startswith("spccl "):  # with options
             where = f"{row['rate']}, {int(row['ranks']) // int(row['hosts'])} a host"
             self.runs.append(Run(row["who"], row["op"], where, float(row["sparsity"]),
                                  int(row["bytes"]), int(row["ranks"]), float(row["time_us_p50"])))
+
+    def take_point(self, row):
+        """Of spccl-tune."""
+        sparsity, ms = float(row["sparsity"]), float(row["time_us"]) / 1e3
+        if row["way"] == "auto" and int(row["channels"]) > 0:
+            size = size_name(int(row["bytes"]))
+            self.channels.append({"curve": f"{row['op']}, {size}, {sparsity:.2%} zeros",
+                                  "channels": int(row["channels"]), "ms": ms})
+        if row["way"] == "auto":
+            self.runs.append(Run("spccl", row["op"], "", sparsity, int(row["bytes"]),
+                                 int(row["ranks"]), ms * 1e3))
 
     def take_line(self, line):
         if "frame_bytes" in line:
@@ -196,7 +209,7 @@ set yrange [{-step / 2}:{1 + step / 2}]
 
 
 def plot_channels(data, out):
-    """Time by channels, a curve a link and codec."""
+    """Time by channels, a curve a link and codec, or an operation."""
     blocks, curves = "", []
     for curve, rows in grouped(data.channels, lambda r: r["curve"]).items():
         medians = {count: statistics.median(r["ms"] for r in same)

@@ -30,6 +30,7 @@ MAY_INCLUDE = {
     "ctl": ["base", "proto", "kernels"],
     "bench/support": ["base", "proto/shm"],
     "bench": ["api", "base", "proto", "proto/shm", "kernels", "bench/support"],
+    "bench/tune": ["base", "kernels", "collective", "collective/policy", "bench", "bench/support"],
     "examples": ["api", "bench/support"],
 }
 # Files that belong to another unit than their folder says.
@@ -44,6 +45,7 @@ RESTRICTED = [
     ("protobuf or gRPC", re.compile(r"^(google/protobuf|grpc)|\.pb\.h$"),
      ["proto/spccl/", "daemon/", "ctl/", "bench/", "tests/"]),
     ("Beast or Asio", re.compile(r"^boost/(beast|asio)"), ["daemon/metrics/http_server.cc"]),
+    ("libsvm", re.compile(r"^libsvm/"), ["bench/tune/svm.cc"]),
     ("UCX", re.compile(r"^(ucp|uct|ucs|ucm)/"),
      ["collective/transport/ucx/", "tests/collective/transport/ucx/"]),
 ]

@@ -20,6 +20,7 @@ libhwloc-dev
 libmunge-dev
 libprotobuf-dev
 libssl-dev
+libsvm-dev
 libsystemd-dev
 libtomlplusplus-dev
 libucx-dev

@@ -55,6 +55,12 @@ SendStep ToSend(const v1::SendStep& step) {
           .wire_ns = step.wire_ns()};
 }
 
+// "pici-column" as the protocol names it.
+std::string EnumName(const std::string& prefix, std::string name) {
+  for (char& letter : name) letter = letter == '-' ? '_' : absl::ascii_toupper(letter);
+  return prefix + name;
+}
+
 void Prepare(grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + kDeadline);
   context->set_wait_for_ready(true);
@@ -86,6 +92,7 @@ ControlClient::~ControlClient() = default;
 absl::StatusOr<Traffic> ControlClient::Read() {
   SPCCL_ASSIGN_OR_RETURN(const v1::Comm comm, stub_->Find());
   Traffic traffic = ToTraffic(comm.counters());
+  traffic.ran = comm.running_algorithm();
   for (const v1::SendStep& step : comm.last_sends().steps()) {
     if (step.decisions_size() != 0) traffic.last_sends.push_back(ToSend(step));
   }
@@ -114,15 +121,21 @@ absl::Status ControlClient::Apply(const Setting& setting) {
   v1::SetSettingsRequest request;
   request.mutable_scope()->set_comm_id(comm.id());
   v1::Settings& settings = *request.mutable_settings();
-  std::string codec = "CODEC_" + setting.codec;
-  for (char& letter : codec) letter = letter == '-' ? '_' : absl::ascii_toupper(letter);
-  v1::Codec code = v1::CODEC_UNSPECIFIED;
-  v1::Codec_Parse(codec, &code);  // the options have checked it
-  settings.set_codec(code);
-  for (v1::Thresholds* const thresholds : {settings.mutable_pici(), settings.mutable_coo()}) {
-    thresholds->set_intra(setting.threshold);
-    thresholds->set_inter(setting.threshold);
-    thresholds->set_ag(setting.threshold);
+  if (!setting.codec.empty()) {
+    v1::Codec code = v1::CODEC_UNSPECIFIED;
+    v1::Codec_Parse(EnumName("CODEC_", setting.codec), &code);  // the options have checked it
+    settings.set_codec(code);
+    for (v1::Thresholds* const thresholds : {settings.mutable_pici(), settings.mutable_coo()}) {
+      thresholds->set_intra(setting.threshold);
+      thresholds->set_inter(setting.threshold);
+      thresholds->set_ag(setting.threshold);
+    }
+  }
+  if (!setting.algo.empty()) {
+    v1::Algorithm code = v1::ALGORITHM_UNSPECIFIED;
+    v1::Algorithm_Parse(EnumName("ALGORITHM_", setting.algo), &code);
+    settings.set_algorithm(code);
+    settings.set_slice_bytes(setting.slice_bytes);
   }
   v1::SetSettingsResponse reply;
   return ToStatus(stub_->control->SetSettings(&context, request, &reply));

@@ -69,6 +69,7 @@ void AddDifference(const Traffic& before, const Traffic& after, Traffic* sum) {
   add(before.decisions, after.decisions, &sum->decisions);
   add(before.spent_ns, after.spent_ns, &sum->spent_ns);
   sum->last_sends = after.last_sends;
+  sum->ran = after.ran;
 }
 
 void SetTraffic(const Traffic& sum, Measurement* result) {
@@ -85,6 +86,7 @@ void SetTraffic(const Traffic& sum, Measurement* result) {
   }
   for (const auto& [key, ns] : sum.spent_ns) result->spent_us[key] = per_operation(ns) / 1e3;
   result->last_sends = sum.last_sends;
+  result->ran = sum.ran;
 }
 
 // `count` measured operations; the result's times of all of them are this rank's own.

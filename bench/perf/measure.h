@@ -36,6 +36,7 @@ struct Traffic {
   std::map<std::string, uint64_t> decisions;  // of sends, by "PHASE/REASON"
   std::map<std::string, uint64_t> spent_ns;   // by what: "encode", "send", "reduce", ...
   std::vector<SendStep> last_sends;           // of the last operation, on rank 0's node
+  std::string ran;                            // the algorithm of the last operation
 };
 
 // One rank's side of a library under test. All calls come from one thread.
@@ -72,6 +73,7 @@ struct Measurement {
   std::map<std::string, double> decisions;
   std::map<std::string, double> spent_us;
   std::vector<SendStep> last_sends;
+  std::string ran;  // the algorithm of the last operation; empty: not known
 };
 
 // One measurement for each of options.settings, or one where there are none. Collective over the

@@ -88,20 +88,30 @@ void AddPlaces(CLI::App& app, const Tool& tool, Options& options) {
   app.add_option("--interface", options.interface, "of the network there (default: loopback)");
 }
 
-// "codec=gap,threshold=0.5"; throws CLI::ValidationError.
-Setting ParseSetting(const std::string& text, const std::vector<std::string>& codecs) {
+// "codec=gap,threshold=0.5" or "algo=split"; throws CLI::ValidationError.
+Setting ParseSetting(const std::string& text, const Tool& tool) {
   Setting setting{.name = text};
   const auto refuse = [&] {
     throw CLI::ValidationError("--settings", "found \"" + text +
                                                  "\", expected codec=CODEC,threshold=SPARSITY, "
-                                                 "where a sparsity may be auto");
+                                                 "where a sparsity may be auto, or "
+                                                 "algo=ALGORITHM,slice=BYTES, or some of them");
+  };
+  const auto one_of = [&](const std::string& value, const std::vector<std::string>& values) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) refuse();
+    return value;
   };
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(text, ','))) {
     const std::pair<std::string, std::string> field = absl::StrSplit(part, absl::MaxSplits('=', 1));
     if (field.first == "codec") {
-      setting.codec = field.second;
-      if (std::find(codecs.begin(), codecs.end(), setting.codec) == codecs.end()) refuse();
+      setting.codec = one_of(field.second, tool.codecs);
+    } else if (field.first == "algo") {
+      setting.algo = one_of(field.second, tool.algorithms);
+    } else if (field.first == "slice") {
+      if (setting.algo.empty()) setting.algo = "auto";
+      if (!absl::SimpleAtoi(field.second, &setting.slice_bytes)) refuse();
     } else if (field.first == "threshold") {
+      if (setting.codec.empty()) setting.codec = "auto";
       if (field.second == "auto") continue;
       const bool is_number = absl::SimpleAtod(field.second, &setting.threshold);
       if (!is_number || !(setting.threshold >= 0 && setting.threshold <= 1)) refuse();
@@ -140,11 +150,11 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
       "--settings",
       [&options, &tool](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) {
-          options.settings.push_back(ParseSetting(text, tool.codecs));
+          options.settings.push_back(ParseSetting(text, tool));
         }
       },
-      "settings that take turns, a line each: codec=CODEC,threshold=SPARSITY or auto; may be "
-      "repeated");
+      "settings that take turns, a line each: codec=CODEC,threshold=SPARSITY or auto, "
+      "algo=ALGORITHM,slice=BYTES, or both; may be repeated");
   app.add_option(
          "--nodes", options.nodes,
          "private daemons to start, as if each were a node's; ranks are dealt out in blocks")

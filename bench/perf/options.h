@@ -13,8 +13,12 @@ namespace spccl::bench {
 // What operations of a run may take turns with.
 struct Setting {
   std::string name;  // as it was given: "codec=gap,threshold=0.5"
-  std::string codec = "auto";
+  // Empty: this setting leaves alone how sends travel.
+  std::string codec{};
   double threshold = -1;  // all of them; -1: auto
+  // Empty: it leaves alone which plan runs, and in which slices.
+  std::string algo{};
+  uint64_t slice_bytes = 0;  // 0: auto
 };
 
 struct Options {

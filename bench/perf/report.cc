@@ -100,6 +100,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"dtype", NameOf(problem.op.dtype)},
       {"redop", NameOf(problem.op.redop)},
       {"algo", options.algo},
+      {"ran", measured.ran},
       {"codec", options.codec},
       {"ranks", problem.ranks},
       {"nodes", options.nodes},

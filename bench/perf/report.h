@@ -23,13 +23,15 @@ std::string TableHead(std::string_view tool, const Options& options);
 std::string TableRow(const Problem& problem, const Options& options, const Setting* setting,
                      const Measurement& measured);
 
-// Keys: tool, op, dtype, redop, algo, codec, ranks, nodes, bytes, sparsity, seed, buffers,
-// in_place, iters, time_us_min, time_us_p50, time_us_mean, time_us_p99, algbw_gbps, busbw_gbps
-// (10^9 bytes per second, of time_us_p50), wire_bytes, dense_bytes (per operation, of all ranks;
-// both 0 when nothing went as frames), sends (per operation, by format), sends_by_phase and
-// decisions (per operation: by phase, and by "PHASE/REASON" as in docs/operations.md), spent_us
-// (per operation, of all nodes' threads together: encode, send, reduce; and what participants
-// waited: receive_wait, room_wait; empty for other libraries), wrong (null without --check).
+// Keys: tool, op, dtype, redop, algo, ran (the algorithm of the last operation), codec, ranks,
+// nodes, bytes, sparsity, seed, buffers, in_place, iters, time_us_min, time_us_p50, time_us_mean,
+// time_us_p99, algbw_gbps, busbw_gbps (10^9 bytes per second, of time_us_p50), wire_bytes,
+// dense_bytes (per operation, of all ranks; both 0 when nothing went as frames), sends (per
+// operation, by format),
+// sends_by_phase and decisions (per operation: by phase, and by "PHASE/REASON" as in
+// docs/operations.md), spent_us (per operation, of all nodes' threads together: encode, send,
+// reduce; and what participants waited: receive_wait, room_wait; empty for other libraries), wrong
+// (null without --check).
 //
 // positions; setting (the one of --settings that it was, or null); send_steps: of the last
 // operation, on rank 0's node, each send's formats, runners_up and times forecast and taken, in

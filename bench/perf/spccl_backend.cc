@@ -129,7 +129,10 @@ absl::StatusOr<Traffic> SpcclBackend::ReadTraffic() {
   Traffic sum;
   for (ControlClient& daemon : daemons_) {
     SPCCL_ASSIGN_OR_RETURN(const Traffic traffic, daemon.Read());
-    if (&daemon == &daemons_.front()) sum.last_sends = traffic.last_sends;
+    if (&daemon == &daemons_.front()) {
+      sum.last_sends = traffic.last_sends;
+      sum.ran = traffic.ran;
+    }
     sum.wire_bytes += traffic.wire_bytes;
     sum.dense_bytes += traffic.dense_bytes;
     for (int i = 0; i < kFormatCount; ++i) sum.sends_by_format[i] += traffic.sends_by_format[i];

@@ -25,6 +25,12 @@ CHANNELS = """rate,channels,codec,ms
 1gbit,1,pici,30
 1gbit,2,pici,20
 """
+POINTS = """op,nodes,ranks,bytes,sparsity,channels,way,ran,iters,time_us
+all_reduce,2,2,65536,0,1,auto,split,3,200
+all_reduce,2,2,65536,0,2,auto,split,3,150
+all_reduce,2,2,65536,0.99,2,auto,split,3,50
+all_reduce,2,2,65536,0.99,2,split,split,3,50
+"""
 MEASURED = """when,round,rate,hosts,ranks,op,bytes,sparsity,who,time_us_min,time_us_p50
 x,0,1gbit,2,2,all_reduce,67108864,0.99,spccl,1,20000
 x,0,1gbit,2,2,all_reduce,67108864,0,gloo ring,1,800000
@@ -70,14 +76,14 @@ class PlotsTest(unittest.TestCase):
         frames = [frame_line(f, s, int(1.3 * (1 << 20) * (1 - s)))
                   for f in ("pici", "gap") for s in (0.9, 0.99)]
         names, missing = self.draw({
-            "thresholds.csv": THRESHOLDS, "channels.csv": CHANNELS,
+            "thresholds.csv": THRESHOLDS, "channels.csv": CHANNELS, "points.csv": POINTS,
             "measurements.csv": MEASURED,
             "perf.jsonl": "\n".join(map(json.dumps, lines)) + "\nnot a line\n",
             "codec.jsonl": "\n".join(map(json.dumps, frames))})
         self.assertEqual(missing, [])
         self.assertEqual(names, {
             "thresholds-1gbit.png", "channels.png", "wire.png", "phases-all_gather-2.png",
-            "heat-all_gather-0.9.png",
+            "heat-all_gather-0.9.png", "heat-all_reduce-0.99.png",
             "heat-all_reduce-1gbit--1-a-host-0.99.png"})
 
     def test_what_is_missing_is_named(self):

@@ -70,6 +70,15 @@ TEST(ParseOptions, ReadsSettingsThatTakeTurns) {
     EXPECT_EQ(Parse({"--settings", wrong}).exit_code, 1) << wrong;
   }
   EXPECT_EQ(Parse({"--positions", "left"}).exit_code, 1);
+  // What a setting does not name it leaves alone.
+  const auto plans = Parse({"--settings", "algo=ring,slice=65536", "--settings", "codec=gap"});
+  ASSERT_TRUE(plans.go_on) << plans.text;
+  EXPECT_EQ(plans.options.settings[0].algo, "ring");
+  EXPECT_EQ(plans.options.settings[0].slice_bytes, 65536u);
+  EXPECT_EQ(plans.options.settings[0].codec, "");
+  EXPECT_EQ(plans.options.settings[1].algo, "");
+  EXPECT_EQ(Parse({"--settings", "algo=zigzag"}).exit_code, 1);
+  EXPECT_EQ(Parse({"--settings", "slice=big"}).exit_code, 1);
 }
 
 TEST(ParseOptions, HasDefaults) {

@@ -1,0 +1,241 @@
+#include "bench/tune/sweep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "base/view.h"
+#include "bench/tune/process.h"
+#include "bench/tune/progress_bar.h"
+#include "collective/policy/plan_table.h"
+
+namespace spccl::tune {
+namespace {
+
+constexpr double kTie = 0.02;
+
+std::vector<std::string> WaysOf(const SweepOptions& options, OpKind op) {
+  std::vector<std::string> ways = {"auto"};
+  for (const std::string& name : options.algorithms) {
+    const auto algorithm = policy::AlgorithmFromName(name);
+    if (!algorithm || !policy::HasPlan(*algorithm, op)) continue;
+    for (const uint64_t slice : options.slices) {
+      ways.push_back(policy::NameOf(policy::Pick{.algorithm = *algorithm, .slice_bytes = slice}));
+    }
+  }
+  return ways;
+}
+
+// About as long for each size, and turns of three.
+uint32_t Iterations(const SweepOptions& options, uint64_t bytes) {
+  if (bytes <= 1 << 20) return options.iters;
+  return std::max<uint32_t>(3, bytes <= 16 << 20 ? options.iters * 2 / 3 : options.iters / 3);
+}
+
+// "split/262144" as --settings has it.
+std::string SettingOf(const std::string& way) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(way, absl::MaxSplits('/', 1));
+  return absl::StrCat("algo=", parts.first, parts.second.empty() ? "" : ",slice=", parts.second);
+}
+
+std::vector<std::string> CommandOf(const SweepOptions& options, const Launch& launch) {
+  const Case& at = launch.at;
+  std::vector<std::string> command = {options.perf,
+                                      "--op",
+                                      std::string(NameOf(at.op)),
+                                      "--nodes",
+                                      absl::StrCat(at.nodes),
+                                      "--ranks",
+                                      absl::StrCat(at.ranks),
+                                      "--sizes",
+                                      absl::StrCat(at.bytes),
+                                      "--sparsity",
+                                      absl::StrCat(at.sparsity),
+                                      "--iters",
+                                      absl::StrCat(Iterations(options, at.bytes)),
+                                      "--warmup",
+                                      "3",
+                                      "--json"};
+  command.insert(command.end(), options.perf_arguments.begin(), options.perf_arguments.end());
+  if (at.channels != 0) {
+    command.insert(command.end(), {"--daemon-arg", absl::StrCat("--channels=", at.channels)});
+  }
+  for (const std::string& way : launch.ways) {
+    command.insert(command.end(), {"--settings", SettingOf(way)});
+  }
+  return command;
+}
+
+// A sample of each way, or what is wrong with the output.
+absl::StatusOr<std::vector<Sample>> SamplesOf(const SweepOptions& options, const Launch& launch,
+                                              const std::string& output) {
+  std::vector<Sample> samples;
+  const std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());
+  for (size_t i = 0; i < launch.ways.size(); ++i) {
+    const nlohmann::json line =
+        i < lines.size() ? nlohmann::json::parse(lines[i], nullptr, false) : nlohmann::json();
+    if (!line.is_object() || line.value("setting", "") != SettingOf(launch.ways[i]) ||
+        !(line.value("time_us_p50", 0.0) > 0)) {
+      return absl::InternalError(
+          absl::StrCat("line ", i + 1, " is not of ", SettingOf(launch.ways[i])));
+    }
+    samples.push_back({.at = launch.at,
+                       .way = launch.ways[i],
+                       .ran = line.value("ran", ""),
+                       .iters = Iterations(options, launch.at.bytes),
+                       .time_us = line["time_us_p50"]});
+  }
+  return samples;
+}
+
+// How often each way of each case was measured.
+using Counts = std::map<std::pair<Case, std::string>, uint32_t>;
+
+bool IsDone(const Launch& launch, uint32_t rounds, const Counts& counts) {
+  return std::all_of(launch.ways.begin(), launch.ways.end(), [&](const std::string& way) {
+    const auto found = counts.find({launch.at, way});
+    return found != counts.end() && found->second >= rounds;
+  });
+}
+
+class Sweeper {
+ public:
+  Sweeper(const SweepOptions& options, const std::atomic<bool>& interrupt)
+      : options_(options), interrupt_(interrupt) {}
+
+  absl::StatusOr<SweepEnd> Run() {
+    SPCCL_ASSIGN_OR_RETURN(samples_, ReadSamples(options_.csv));
+    for (const Sample& sample : samples_) ++counts_[{sample.at, sample.way}];
+    SPCCL_RETURN_IF_ERROR(RunAll("channels", ChannelLaunches(options_)));
+    end_.channels = BestChannels(options_, samples_);
+    SPCCL_RETURN_IF_ERROR(RunAll("plans", PlanLaunches(options_, end_.channels)));
+    return end_;
+  }
+
+ private:
+  // Each round over all of them, so that what changes in the meantime changes all alike.
+  absl::Status RunAll(const std::string& title, const std::vector<Launch>& launches) {
+    ProgressBar bar(title, launches.size() * options_.rounds);
+    for (uint32_t round = 1; round <= options_.rounds; ++round) {
+      for (const Launch& launch : launches) {
+        if (end_.interrupted) return absl::OkStatus();
+        if (IsDone(launch, round, counts_)) {
+          bar.Skip();
+          continue;
+        }
+        bar.Begin(Describe(launch.at));
+        SPCCL_RETURN_IF_ERROR(RunOne(launch, &bar));
+        bar.End();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The status is of our own files only.
+  absl::Status RunOne(const Launch& launch, ProgressBar* bar) {
+    const ProcessEnd ended = RunProcess(CommandOf(options_, launch), options_.limit_ns, interrupt_);
+    end_.interrupted = interrupt_.load(std::memory_order_relaxed);  // a flag alone
+    if (end_.interrupted) return absl::OkStatus();
+    ++end_.ran;
+    absl::StatusOr<std::vector<Sample>> samples =
+        ended.status.ok() ? SamplesOf(options_, launch, ended.output) : ended.status;
+    if (!samples.ok()) {
+      ++end_.failed;
+      bar->Say(absl::StrCat("failed: ", Describe(launch.at), ": ", samples.status().message()));
+      return absl::OkStatus();
+    }
+    SPCCL_RETURN_IF_ERROR(AppendSamples(options_.csv, *samples));
+    for (Sample& sample : *samples) {
+      ++counts_[{sample.at, sample.way}];
+      samples_.push_back(std::move(sample));
+    }
+    return absl::OkStatus();
+  }
+
+  const SweepOptions& options_;
+  const std::atomic<bool>& interrupt_;
+  std::vector<Sample> samples_;
+  Counts counts_;
+  SweepEnd end_;
+};
+
+}  // namespace
+
+std::vector<Launch> ChannelLaunches(const SweepOptions& options) {
+  std::vector<Launch> launches;
+  if (options.channels.size() < 2) return launches;
+  const uint32_t nodes = options.nodes.back(), ranks = options.ranks.back();
+  for (const double sparsity : {options.sparsities.front(), options.sparsities.back()}) {
+    for (const uint32_t channels : options.channels) {
+      launches.push_back({.at = {.op = options.ops.front(),
+                                 .nodes = nodes,
+                                 .ranks = nodes * ranks,
+                                 .bytes = options.bytes.back(),
+                                 .sparsity = sparsity,
+                                 .channels = channels},
+                          .ways = {"auto"}});
+    }
+  }
+  return launches;
+}
+
+std::vector<Launch> PlanLaunches(const SweepOptions& options, uint32_t channels) {
+  std::vector<Launch> launches;
+  for (const OpKind op : options.ops) {
+    for (const uint32_t nodes : options.nodes) {
+      for (const uint32_t ranks : options.ranks) {
+        for (const double sparsity : options.sparsities) {
+          for (const uint64_t bytes : options.bytes) {
+            launches.push_back({.at = {.op = op,
+                                       .nodes = nodes,
+                                       .ranks = nodes * ranks,
+                                       .bytes = bytes,
+                                       .sparsity = sparsity,
+                                       .channels = channels},
+                                .ways = WaysOf(options, op)});
+          }
+        }
+      }
+    }
+  }
+  return launches;
+}
+
+uint32_t BestChannels(const SweepOptions& options, const std::vector<Sample>& samples) {
+  if (options.channels.size() < 2) return options.channels.front();
+  // By case, without the channels: the median for each number of them.
+  std::map<Case, std::map<uint32_t, std::vector<double>>> times;
+  for (const Launch& launch : ChannelLaunches(options)) {
+    Case at = launch.at;
+    at.channels = 0;
+    for (const Sample& sample : samples) {
+      if (sample.at == launch.at && sample.way == "auto") {
+        times[at][launch.at.channels].push_back(sample.time_us);
+      }
+    }
+  }
+  std::map<uint32_t, double> log_sum;
+  for (const auto& [at, by_channels] : times) {
+    for (const auto& [channels, values] : by_channels)
+      log_sum[channels] += std::log(Median(values));
+  }
+  if (log_sum.empty()) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [channels, sum] : log_sum) least = std::min(least, sum);
+  const double slack = std::log1p(kTie) * static_cast<double>(times.size());
+  return std::find_if(log_sum.begin(), log_sum.end(),
+                      [&](const auto& one) { return one.second <= least + slack; })
+      ->first;
+}
+
+absl::StatusOr<SweepEnd> Sweep(const SweepOptions& options, const std::atomic<bool>& interrupt) {
+  return Sweeper(options, interrupt).Run();
+}
+
+}  // namespace spccl::tune

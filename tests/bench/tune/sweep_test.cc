@@ -1,0 +1,145 @@
+// Sweeps with a spccl-perf that the test plays.
+#include "bench/tune/sweep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "bench/tune/process.h"
+#include "tests/support/status_test.h"
+#include "tests/support/temp_folder.h"
+
+namespace spccl::tune {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+// Says a line for each --settings, and notes that it ran. With a file "stall" beside it, it waits
+// for its end instead, after it has made "stalled"; with "broken", it fails.
+constexpr char kScript[] = R"(#!/bin/sh
+folder=$(dirname "$0")
+echo "$@" >> "$folder/ran"
+if [ -e "$folder/broken" ]; then echo "no such host" >&2; exit 2; fi
+if [ -e "$folder/stall" ]; then touch "$folder/stalled"; sleep 60 & wait; exit 1; fi
+channels=1
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --channels=*) channels=${1#--channels=} ;;
+    --settings) echo "{\"setting\": \"$2\", \"ran\": \"split\", \"time_us_p50\": $((1000 / channels + channels))}" ;;
+  esac
+  shift
+done
+)";
+
+class SweepTest : public ::testing::Test {
+ protected:
+  SweepTest() {
+    options_.nodes = {2};
+    options_.bytes = {65536, 1 << 20};
+    options_.sparsities = {0, 0.99};
+    options_.algorithms = {"split", "tree"};
+    options_.perf = folder_.path() + "/spccl-perf";
+    options_.csv = folder_.path() + "/points.csv";
+    std::ofstream(options_.perf) << kScript;
+    ::chmod(options_.perf.c_str(), 0755);
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  int Launches() const {
+    std::ifstream file(path("ran"));
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) ++lines;
+    return lines;
+  }
+
+  const testing::TempFolder folder_;
+  SweepOptions options_;
+  std::atomic<bool> interrupt_{false};
+};
+
+TEST_F(SweepTest, MeasuresEveryCaseAndNothingTwice) {
+  auto end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->ran, 4);
+  EXPECT_EQ(end->failed, 0);
+  const auto samples = ReadSamples(options_.csv);
+  ASSERT_THAT(samples, IsOk());
+  ASSERT_EQ(samples->size(), 8u);  // auto and split; there is no tree for an all-reduce
+  EXPECT_EQ((*samples)[1].way, "split");
+  end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->ran, 0);
+  EXPECT_EQ(Launches(), 4);
+  options_.rounds = 2;
+  options_.slices = {0, 65536};  // a way more: these cases are measured again
+  end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->ran, 8);
+}
+
+TEST_F(SweepTest, AnInterruptedSweepGoesOnWhereItWas) {
+  options_.bytes = {65536};
+  options_.sparsities = {0};
+  ASSERT_THAT(Sweep(options_, interrupt_), IsOk());
+  options_.sparsities = {0, 0.5, 0.99};
+  std::ofstream(path("stall")) << "";
+  std::thread interrupter([&] {
+    while (!std::ifstream(path("stalled"))) std::this_thread::yield();
+    interrupt_.store(true);
+  });
+  auto end = Sweep(options_, interrupt_);
+  interrupter.join();
+  ASSERT_THAT(end, IsOk());
+  EXPECT_TRUE(end->interrupted);
+  EXPECT_EQ(Launches(), 2);
+  ASSERT_EQ(ReadSamples(options_.csv)->size(), 2u);  // of the first case
+  ASSERT_EQ(std::remove(path("stall").c_str()), 0);
+  interrupt_.store(false);
+  end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_FALSE(end->interrupted);
+  EXPECT_EQ(end->ran, 2);
+  EXPECT_EQ(Launches(), 4);  // and that which was interrupted once more
+}
+
+TEST_F(SweepTest, WhatFailsIsToldAndTriedAgain) {
+  std::ofstream(path("broken")) << "";
+  ::testing::internal::CaptureStderr();
+  auto end = Sweep(options_, interrupt_);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no such host"));
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->failed, 4);
+  ASSERT_EQ(std::remove(path("broken").c_str()), 0);
+  end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->failed, 0);
+  EXPECT_EQ(end->ran, 4);
+}
+
+TEST_F(SweepTest, TheBestNumberOfChannelsIsFoundFirst) {
+  options_.channels = {1, 8, 32, 64};
+  const auto end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->channels, 32u);  // 1000 / 32 + 32 is the least
+  EXPECT_EQ(end->ran, 8 + 4);
+  EXPECT_EQ(Gather(*ReadSamples(options_.csv), 32).size(), 4u);
+}
+
+TEST(ProcessTest, TellsHowItEnded) {
+  const std::atomic<bool> interrupt{false};
+  constexpr int64_t kLimit = 60'000'000'000;
+  EXPECT_EQ(RunProcess({"echo", "a"}, kLimit, interrupt).output, "a\n");
+  const ProcessEnd failed =
+      RunProcess({"sh", "-c", "echo one >&2; echo two >&2; exit 7"}, kLimit, interrupt);
+  EXPECT_THAT(std::string(failed.status.message()), HasSubstr("exit 7: two"));
+  EXPECT_FALSE(RunProcess({"/nowhere/at-all"}, kLimit, interrupt).status.ok());
+  EXPECT_THAT(std::string(RunProcess({"sleep", "60"}, 1, interrupt).status.message()),
+              HasSubstr("stopped"));
+}
+
+}  // namespace
+}  // namespace spccl::tune
