@@ -14,9 +14,6 @@
 namespace spccl::client {
 namespace {
 
-// Nobody sleeps longer than this without looking again: another rank or the daemon may have died.
-constexpr int64_t kLongestSleepNs = 100'000'000;
-
 // So much is reduced before it is copied to where it belongs: it still lies in the L1 cache then.
 constexpr size_t kPartBytes = size_t{16} << 10;
 

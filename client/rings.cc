@@ -16,10 +16,6 @@
 namespace spccl::client {
 namespace {
 
-// The death of a session may be noticed between a waiter's last look and its sleep, and the tail is
-// not ours to write: so nobody sleeps longer than this without looking again.
-constexpr int64_t kLongestSleepNs = 100'000'000;
-
 // Before it sleeps, a waiter gives its core to whoever can run, again and again for this long. A
 // small operation is over by then, and neither side pays for a sleep and a wake-up: measured on two
 // cores, 8 bytes, 2 ranks, 49 us without and 6 us with it (8 ranks: 56 and 24). Longer gains

@@ -20,6 +20,10 @@
 
 namespace spccl::client {
 
+// Nobody sleeps longer than this without looking again: the daemon or another rank may die between
+// a waiter's last look and its sleep, and what it sleeps on is not ours to write.
+constexpr int64_t kLongestSleepNs = 100'000'000;
+
 // Something that was submitted and is to be completed.
 class Ticket {
  public:

@@ -15,9 +15,9 @@ struct Chunk {
   bool of_extra;  // belongs to the core's extra
 };
 
-class Maker {
+class HalvingDoublingMaker {
  public:
-  Maker(OpKind op, Members members)
+  HalvingDoublingMaker(OpKind op, Members members)
       : cores_(static_cast<uint32_t>(members.size())), chunks_(cores_.count()) {
     const uint32_t chunks = op == OpKind::kAllReduce ? cores_.count() : RanksIn(members);
     plan_ = EmptyPlan(op, std::move(members), 0, chunks);
@@ -196,7 +196,7 @@ class Maker {
 
 Plan MakeHalvingDoubling(OpKind op, Members members) {
   SPCCL_CHECK(!HasRoot(op) && !members.empty());
-  return Maker(op, std::move(members)).Make();
+  return HalvingDoublingMaker(op, std::move(members)).Make();
 }
 
 }  // namespace spccl::plan

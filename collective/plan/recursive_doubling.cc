@@ -9,9 +9,9 @@
 namespace spccl::plan {
 namespace {
 
-class Maker {
+class RecursiveDoublingMaker {
  public:
-  explicit Maker(Members members)
+  explicit RecursiveDoublingMaker(Members members)
       : plan_(EmptyPlan(OpKind::kAllReduce, std::move(members), 0, 1)),
         ranks_(plan_.ranks()),
         cores_(plan_.participants()) {}
@@ -80,7 +80,7 @@ Plan MakeRecursiveDoubling(Members members) {
     CopyAll(&plan);
     return plan;
   }
-  return Maker(std::move(members)).Make();
+  return RecursiveDoublingMaker(std::move(members)).Make();
 }
 
 }  // namespace spccl::plan

@@ -10,9 +10,9 @@
 namespace spccl::plan {
 namespace {
 
-class Maker {
+class SplitMaker {
  public:
-  Maker(OpKind op, Members members) {
+  SplitMaker(OpKind op, Members members) {
     const bool parts = op == OpKind::kAllReduce;
     const uint32_t participants = static_cast<uint32_t>(members.size());
     for (uint32_t self = 0; self < participants; ++self) {
@@ -103,12 +103,12 @@ class Maker {
 
 Plan MakeSplit(OpKind op, Members members) {
   SPCCL_CHECK(Reduces(op) && !members.empty());
-  return Maker(op, std::move(members)).Make();
+  return SplitMaker(op, std::move(members)).Make();
 }
 
 Plan MakeDirectAllGather(Members members) {
   SPCCL_CHECK(!members.empty());
-  return Maker(OpKind::kAllGather, std::move(members)).Make();
+  return SplitMaker(OpKind::kAllGather, std::move(members)).Make();
 }
 
 }  // namespace spccl::plan

@@ -16,9 +16,6 @@
 namespace spccl::runtime {
 namespace {
 
-// Far above any memory; keeps every product of count, ranks and width within 64 bits.
-constexpr uint64_t kMaxElements = uint64_t{1} << 48;
-
 absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks,
                    const TaskOptions& options) {
   if (ranks.empty() || ranks.size() > kMaxLocalRanks) {

@@ -16,8 +16,6 @@
 namespace spccl::runtime {
 namespace {
 
-// Far above any memory; keeps every product of count, ranks and width within 64 bits.
-constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 constexpr size_t kMaxRanks = 1024;
 // Plans that are kept: those of all operations and algorithms, and of some roots.
 constexpr size_t kMaxPlans = 64;

@@ -1,6 +1,7 @@
 // The memory of one rank in one operation.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -8,6 +9,14 @@
 #include "collective/runtime/rank_relay.h"
 
 namespace spccl::runtime {
+
+// More elements than any memory holds; keeps every product of count, ranks and width within 64
+// bits.
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+
+// Outputs larger than this do not stay in any cache that the reader will find them in: they are
+// written past the caches.
+constexpr uint64_t kStreamingBytes = uint64_t{4} << 20;
 
 // Sizes are SendElements() and RecvElements() of the operation. In place as NCCL defines it:
 // all-reduce and broadcast with send == recv, reduce-scatter with recv == send + rank * count,

@@ -9,7 +9,7 @@
 namespace spccl::daemon::metrics {
 namespace {
 
-double Seconds(uint64_t ns) {
+double InSeconds(uint64_t ns) {
   return static_cast<double>(ns) / 1e9;
 }
 
@@ -68,7 +68,7 @@ std::string Renderer::Render(const Sample& sample) {
   Begin("spccl_build_info");
   out_.Sample({sample.version, sample.codec_target}, uint64_t{1});
   One("spccl_healthy", uint64_t{sample.progress.healthy});
-  One("spccl_progress_age_seconds", Seconds(static_cast<uint64_t>(sample.progress.age_ns)));
+  One("spccl_progress_age_seconds", InSeconds(static_cast<uint64_t>(sample.progress.age_ns)));
   One("spccl_core_answers", uint64_t{sample.core.has_value()});
   if (sample.core) Core(*sample.core);
   Http(sample.http);
@@ -173,7 +173,7 @@ void Renderer::Codecs(const Telemetry& telemetry) {
   each("spccl_codec_dense_bytes_total",
        [](const runtime::CodecWork& work) { return work.dense_bytes; });
   each("spccl_codec_seconds_total",
-       [](const runtime::CodecWork& work) { return Seconds(work.ns); });
+       [](const runtime::CodecWork& work) { return InSeconds(work.ns); });
 }
 
 void Renderer::Links(const CoreSample& core) {

@@ -27,13 +27,12 @@ using ::spccl::testing::AllReduceSlot;
 using ::spccl::testing::DaemonEnv;
 using ::spccl::testing::FormComm;
 using ::spccl::testing::IsOk;
+using ::spccl::testing::kLargeCount;
 using ::spccl::testing::RawBuffer;
 using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kLargeCount = 1 << 16;
 
 size_t OpenDescriptors() {
   size_t count = 0;

@@ -21,14 +21,12 @@ using ::spccl::testing::DaemonEnv;
 using ::spccl::testing::FailsWith;
 using ::spccl::testing::FormComm;
 using ::spccl::testing::IsOk;
+using ::spccl::testing::kLargeCount;
 using ::spccl::testing::RawBuffer;
 using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// Above the inline limit, so that a channel thread runs it.
-constexpr uint64_t kLargeCount = 1 << 16;
 
 struct Ring {
   std::vector<RawRank> ranks;

@@ -22,13 +22,11 @@ using ::spccl::testing::AllReduceSlot;
 using ::spccl::testing::DaemonEnv;
 using ::spccl::testing::FormComm;
 using ::spccl::testing::IsOk;
+using ::spccl::testing::kLargeCount;
 using ::spccl::testing::kPatienceMs;
 using ::spccl::testing::RawBuffer;
 using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
-
-// Above the inline limit, so that a channel thread runs it.
-constexpr uint64_t kLargeCount = 1 << 16;
 
 CoreSample SampleOf(DaemonEnv& env) {
   auto sample = env.core().GetCoreSample();
@@ -58,8 +56,8 @@ uint64_t Count(const metrics::Histogram& histogram) {
 }
 
 // Two ranks and a buffer of each.
-struct Pair {
-  explicit Pair(DaemonEnv& env) {
+struct RankPair {
+  explicit RankPair(DaemonEnv& env) {
     auto formed = FormComm(env.socket_path(), 2);
     EXPECT_THAT(formed, IsOk());
     ranks = *std::move(formed);
@@ -89,7 +87,7 @@ struct Pair {
 TEST(EngineMetricsTest, OperationsAreCountedAndOutliveTheirCommunicator) {
   DaemonEnv env;
   {
-    Pair pair(env);
+    RankPair pair(env);
     pair.AllReduce(16);
     pair.AllReduce(kLargeCount);
     const CoreSample sample =
@@ -117,7 +115,7 @@ TEST(EngineMetricsTest, OperationsAreCountedAndOutliveTheirCommunicator) {
 
 TEST(EngineMetricsTest, AnOperationThatWaitsForARankIsWaitingAndThenLost) {
   DaemonEnv env;
-  Pair pair(env);
+  RankPair pair(env);
   pair.Push(0, 16);
   AwaitSample(env, [](const CoreSample& now) { return now.waiting_ops == 1; });
   { const RawRank gone = std::move(pair.ranks[1]); }

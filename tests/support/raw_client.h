@@ -20,6 +20,9 @@ namespace spccl::testing {
 
 inline constexpr int64_t kPatienceMs = 10'000;  // far above what anything takes
 
+// So many float32 of a rank are above the inline limit: a channel thread runs the operation.
+inline constexpr uint64_t kLargeCount = 1 << 16;
+
 // Memory that client and daemon map.
 struct RawBuffer {
   SharedMapping mapping;

@@ -15,11 +15,7 @@ namespace {
 
 // Small enough that several threads share an operation of a MiB, large enough that a claim costs
 // nothing.
-constexpr size_t kDefaultSliceBytes = size_t{512} << 10;
-
-// Outputs larger than this do not stay in any cache that the reader will find them in: write past
-// the caches.
-constexpr uint64_t kStreamingBytes = uint64_t{4} << 20;
+constexpr size_t kDefaultLocalSliceBytes = size_t{512} << 10;
 
 // What the remote buffers' copies in scratch may take together: with the result's lines, less than
 // the 1 to 2 MiB of L2 that a core has.
@@ -57,7 +53,7 @@ LocalTask::LocalTask(const OpDesc& op, std::vector<RankBuffers> ranks, size_t sl
     : op_(op),
       ranks_(std::move(ranks)),
       slice_elements_(
-          std::max(RoundDown(slice_bytes == 0 ? kDefaultSliceBytes : slice_bytes), kLine) /
+          std::max(RoundDown(slice_bytes == 0 ? kDefaultLocalSliceBytes : slice_bytes), kLine) /
           SizeOf(op.dtype)),
       streaming_(RecvElements(op, static_cast<uint32_t>(ranks_.size())) * ranks_.size() *
                      SizeOf(op.dtype) >=

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/runtime/rank_buffers.h"
 #include "kernels/redop.h"
 
 namespace spccl::runtime {
@@ -26,9 +27,6 @@ constexpr uint64_t kLeastElements = 4096;
 
 // Lanes that are open between nodes: what keeps a link busy while others wake up and work.
 constexpr uint32_t kLanesBetweenNodes = 16;
-
-// Outputs larger than this do not stay in any cache that their reader will find them in.
-constexpr uint64_t kStreamingBytes = uint64_t{4} << 20;
 
 // Two machines for every thread that the computer can run, and never less than two lanes, so that
 // one may end while the other goes on.

@@ -14,7 +14,7 @@ namespace {
 // Of one link on one worker: what is being received at once, and what may wait for that.
 constexpr uint64_t kMostReceivingBytes = FramePool::kLargestFrame;
 constexpr size_t kMostHeld = size_t{1} << 16;
-constexpr uint32_t kMostWorkers = 64;
+constexpr uint32_t kMostOwnWorkers = 64;
 constexpr size_t kMostRetired = 256;
 
 }  // namespace
@@ -24,9 +24,9 @@ uint32_t DefaultWorkers() {
 }
 
 absl::StatusOr<std::unique_ptr<Fabric>> Fabric::Create(FabricOptions options) {
-  if (options.workers == 0 || options.workers > kMostWorkers) {
+  if (options.workers == 0 || options.workers > kMostOwnWorkers) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a fabric has 1 to ", kMostWorkers, " workers, not ", options.workers));
+        absl::StrCat("a fabric has 1 to ", kMostOwnWorkers, " workers, not ", options.workers));
   }
   std::unique_ptr<Fabric> fabric(new Fabric(std::move(options)));
   SPCCL_ASSIGN_OR_RETURN(fabric->context_, Context::Create(fabric->options_.settings));

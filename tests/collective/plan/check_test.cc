@@ -19,9 +19,6 @@ using ::testing::HasSubstr;
 
 using policy::Algorithm;
 
-constexpr OpKind kAllOps[] = {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllReduce,
-                              OpKind::kBroadcast, OpKind::kScatter};
-
 // Every algorithm over a few nodes, one rank each, and three and one ranks, and in zigzag.
 std::vector<Plan> RightPlans() {
   std::vector<Plan> plans;

@@ -5,7 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "collective/op.h"
+
 namespace spccl::plan {
+
+constexpr OpKind kAllOps[] = {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllReduce,
+                              OpKind::kBroadcast, OpKind::kScatter};
 
 struct Shape {
   std::string name;

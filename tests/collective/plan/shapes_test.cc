@@ -14,8 +14,6 @@ namespace {
 
 using policy::Algorithm;
 
-constexpr OpKind kAllOps[] = {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllReduce,
-                              OpKind::kBroadcast, OpKind::kScatter};
 constexpr uint32_t kMostParticipants = kThinning == 1 ? 128 : 33;  // the time grows as its cube
 
 // Up to 20 all numbers, then what lies around powers of two, and some others.

@@ -22,12 +22,12 @@ Costs Of(double rate, double cores = 2) {
   return costs;
 }
 
-Sending At(double density, Link link = Link::kInter) {
+Sending SendingAt(double density, Link link = Link::kInter) {
   return {.link = link, .density = density};
 }
 
 Format Fastest(const Costs& costs, double density) {
-  return Compare(costs, Codec::kAuto, At(density)).sparse.format;
+  return Compare(costs, Codec::kAuto, SendingAt(density)).sparse.format;
 }
 
 TEST(FastestFormatTest, OnASlowLinkTheSmallest) {
@@ -96,15 +96,15 @@ TEST(FastestFormatTest, ComparesAsThePlainOracleDoes) {
 }
 
 TEST(FastestFormatTest, AFixedCodecIsComparedWithDenseOnly) {
-  const Outlook outlook = Compare(Of(1e8), Codec::kPiciColumn, At(0.1));
+  const Outlook outlook = Compare(Of(1e8), Codec::kPiciColumn, SendingAt(0.1));
   EXPECT_EQ(outlook.sparse.format, Format::kPiciColumn);
   EXPECT_FALSE(outlook.other_sparse.has_value());
   EXPECT_EQ(outlook.dense.format, Format::kDense);
 }
 
 TEST(FastestFormatTest, WithinANodeNothingIsOnTheWay) {
-  const Outlook slow = Compare(Of(1e3), Codec::kAuto, At(0.5, Link::kIntra));
-  const Outlook fast = Compare(Of(1e12), Codec::kAuto, At(0.5, Link::kIntra));
+  const Outlook slow = Compare(Of(1e3), Codec::kAuto, SendingAt(0.5, Link::kIntra));
+  const Outlook fast = Compare(Of(1e12), Codec::kAuto, SendingAt(0.5, Link::kIntra));
   EXPECT_EQ(slow.sparse.seconds, fast.sparse.seconds);
   EXPECT_EQ(slow.sparse.wire_seconds, 0);
 }
@@ -123,7 +123,7 @@ TEST(FastestFormatTest, OnlyWhatRepresentsTheSlice) {
                         std::numeric_limits<float>::infinity(),  3.5F, 0,       0};
   for (const double density : {0.0001, 0.01, 0.1, 0.5, 1.0}) {
     for (const double rate : {1e6, 1e8, 1e10}) {
-      const Outlook outlook = Compare(Of(rate), Codec::kAuto, At(density));
+      const Outlook outlook = Compare(Of(rate), Codec::kAuto, SendingAt(density));
       for (const Format format : {outlook.sparse.format, outlook.other_sparse->format}) {
         ASSERT_TRUE(Represents(format, std::size(kOdd)));
         std::vector<std::byte> frame(MaxFrameBytes(format, DType::kFloat32, std::size(kOdd)) +

@@ -14,11 +14,11 @@ constexpr OpDesc kAllReduce{.kind = OpKind::kAllReduce,
                             .redop = RedOp::kSum,
                             .count = uint64_t{1} << 22};
 
-Topology Nodes(uint32_t nodes) {
+Topology SingleRanks(uint32_t nodes) {
   return {.nodes = nodes, .ranks = nodes, .most_ranks = 1};
 }
 
-Tuning At(double density, double link_rate = 1.15e9) {
+Tuning TuningAt(double density, double link_rate = 1.15e9) {
   Tuning tuning;
   tuning.densities.fill(density);
   tuning.costs.link_rate = link_rate;
@@ -26,9 +26,10 @@ Tuning At(double density, double link_rate = 1.15e9) {
 }
 
 std::vector<std::string> Names(const Tuning& tuning, const OpDesc& op = kAllReduce) {
-  const Algorithm algorithm = ChoosePlan(tuning, op, Nodes(2)).algorithm;
+  const Algorithm algorithm = ChoosePlan(tuning, op, SingleRanks(2)).algorithm;
   std::vector<std::string> names;
-  for (const Way& way : WaysToTry(algorithm, tuning, op, Nodes(2))) names.push_back(NameOf(way));
+  for (const Way& way : WaysToTry(algorithm, tuning, op, SingleRanks(2)))
+    names.push_back(NameOf(way));
   return names;
 }
 
@@ -37,21 +38,21 @@ bool Has(const std::vector<std::string>& names, const std::string& name) {
 }
 
 TEST(WaysTest, TheModelIsFirst) {
-  for (const double density : {1.0, 0.1, 0.001}) EXPECT_EQ(Names(At(density))[0], "model");
+  for (const double density : {1.0, 0.1, 0.001}) EXPECT_EQ(Names(TuningAt(density))[0], "model");
 }
 
 TEST(WaysTest, WhatCannotShrinkIsNotTried) {
-  EXPECT_EQ(Names(At(1)), (std::vector<std::string>{"model", "dense"}));
+  EXPECT_EQ(Names(TuningAt(1)), (std::vector<std::string>{"model", "dense"}));
 }
 
 TEST(WaysTest, WhatMustGoDenseIsNoTrial) {
   OpDesc product = kAllReduce;
   product.redop = RedOp::kProd;
-  EXPECT_EQ(Names(At(0.01), product), (std::vector<std::string>{"model"}));
+  EXPECT_EQ(Names(TuningAt(0.01), product), (std::vector<std::string>{"model"}));
 }
 
 TEST(WaysTest, OnASlowLinkAndFewNonzerosDenseIsNotTried) {
-  const std::vector<std::string> names = Names(At(0.01, 1.2e8));
+  const std::vector<std::string> names = Names(TuningAt(0.01, 1.2e8));
   EXPECT_TRUE(Has(names, "gap"));
   EXPECT_FALSE(Has(names, "dense"));
 }
@@ -59,7 +60,7 @@ TEST(WaysTest, OnASlowLinkAndFewNonzerosDenseIsNotTried) {
 TEST(WaysTest, WhatMovesUnchangedHasFirstSendsOnly) {
   OpDesc gather = kAllReduce;
   gather.kind = OpKind::kAllGather;
-  for (const std::string& name : Names(At(0.05), gather)) {
+  for (const std::string& name : Names(TuningAt(0.05), gather)) {
     EXPECT_EQ(name.find("first"), std::string::npos) << name;
   }
 }

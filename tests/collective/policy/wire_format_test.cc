@@ -6,11 +6,11 @@
 namespace spccl::policy {
 namespace {
 
-constexpr uint64_t kElements = 1 << 20;
+constexpr uint64_t kFrameElements = 1 << 20;
 
 double Bytes(Format format, DType dtype, double density) {
-  const auto nnz = static_cast<uint64_t>(density * kElements);
-  return static_cast<double>(LayoutOf(format, dtype, kElements, nnz).total) / kElements;
+  const auto nnz = static_cast<uint64_t>(density * kFrameElements);
+  return static_cast<double>(LayoutOf(format, dtype, kFrameElements, nnz).total) / kFrameElements;
 }
 
 TEST(WireFormatTest, IsWhatFramesTake) {

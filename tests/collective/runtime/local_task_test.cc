@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <cstdio>
 #include <random>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/rank_memory.h"
+#include "tests/support/seed.h"
 #include "tests/support/task_runner.h"
 
 namespace spccl::runtime {
@@ -67,15 +67,9 @@ void ExpectRight(const Case& c, std::mt19937_64* random) {
   }
 }
 
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
-
 // Every operation, with each rank's buffers in place or not, mapped or remote, in every mix.
 TEST(LocalTaskTest, EveryMixOfInPlaceAndRemote) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     for (uint64_t in_place = 0; in_place < 8; ++in_place) {
       for (uint64_t remote = 0; remote < 8; ++remote) {
@@ -87,7 +81,7 @@ TEST(LocalTaskTest, EveryMixOfInPlaceAndRemote) {
 }
 
 TEST(LocalTaskTest, EveryTypeAndReduction) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
     for (int redop = 0; redop < kRedOpCount; ++redop) {
       for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter}) {
@@ -102,7 +96,7 @@ TEST(LocalTaskTest, EveryTypeAndReduction) {
 }
 
 TEST(LocalTaskTest, CountsAroundTheSliceAndNone) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     for (const uint32_t ranks : {1U, 2U, 5U, 64U}) {
       for (const uint64_t count : {0U, 1U, 15U, 16U, 17U, 31U, 33U, 100U}) {
@@ -116,7 +110,7 @@ TEST(LocalTaskTest, CountsAroundTheSliceAndNone) {
 }
 
 TEST(LocalTaskTest, SeveralThreadsAndTheDefaultSlice) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     for (const uint64_t remote : {0U, 5U, 15U}) {
       const OpDesc op{.kind = static_cast<OpKind>(kind), .count = 70'001};

@@ -2,7 +2,6 @@
 // come to the same, and what is not finite arrives as it is.
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <random>
@@ -16,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/rank_memory.h"
+#include "tests/support/seed.h"
 #include "tests/support/task_runner.h"
 
 namespace spccl::runtime {
@@ -26,12 +26,6 @@ using spccl::testing::Bytes;
 using spccl::testing::RankMemory;
 using spccl::testing::ResultBox;
 using spccl::testing::RunTask;
-
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
 
 struct Case {
   Algorithm algorithm = Algorithm::kTwoLevelRing;
@@ -245,7 +239,7 @@ constexpr Algorithm kAlgorithms[] = {
     Algorithm::kTree, Algorithm::kHalvingDoubling, Algorithm::kDirect};
 
 TEST(LossyPlanTest, EveryPlanHoldsItsBoundForEveryNumberOfParticipants) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (uint32_t ranks = 2; ranks <= 16; ++ranks) {
     for (const Algorithm algorithm : kAlgorithms) {
       for (int kind = 0; kind < kOpKindCount; ++kind) {
@@ -270,7 +264,7 @@ TEST(LossyPlanTest, EveryPlanHoldsItsBoundForEveryNumberOfParticipants) {
 }
 
 TEST(LossyPlanTest, TypesReductionsAndSharedNodes) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   constexpr RedOp kRedOps[] = {RedOp::kSum, RedOp::kAvg, RedOp::kMax, RedOp::kMin};
   for (int round = 0; round < 150; ++round) {
     Case c;
@@ -303,7 +297,7 @@ TEST(LossyPlanTest, TypesReductionsAndSharedNodes) {
 
 // The bounds are not idle: inputs at the far end of their quanta come close to them.
 TEST(LossyPlanTest, TheBoundIsMet) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   Case c;
   c.op = {.kind = OpKind::kAllReduce, .dtype = DType::kFloat64, .count = 4000};
   c.nodes = OneRankANode(8);
@@ -316,7 +310,7 @@ TEST(LossyPlanTest, TheBoundIsMet) {
 
 // Relative to the largest magnitude that a frame holds: a sum of P inputs up to M and their errors.
 TEST(LossyPlanTest, RelativeBounds) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Algorithm algorithm : {Algorithm::kSplit, Algorithm::kTwoLevelRing}) {
     Case c;
     c.op = {.kind = OpKind::kAllReduce, .count = 20000};
@@ -333,7 +327,7 @@ TEST(LossyPlanTest, RelativeBounds) {
 }
 
 TEST(LossyPlanTest, OtherTypesAndProductsStayExact) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   Case c;
   c.nodes = OneRankANode(3);
   c.lossy = {.format = Format::kErrorBound, .bound = {0.5, false}};
@@ -371,7 +365,7 @@ void RunQsgd(Format format, uint64_t seed, const std::vector<Bytes>& inputs, Out
 
 // SparCML's dense phase: partial sums travel exactly, the results once, in levels.
 TEST(LossyPlanTest, QsgdQuantisesTheAllGatherOfAnAllReduce) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   std::normal_distribution<double> noise;
   std::vector<Bytes> inputs;
   std::vector<double> sums(40000);

@@ -1,5 +1,4 @@
 // Operations between nodes: every node's PlanTask over a network that delays and reorders.
-#include <cstdio>
 #include <numeric>
 #include <random>
 #include <string>
@@ -8,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collective/runtime/cluster.h"
+#include "tests/support/seed.h"
 #include "tests/support/thinning.h"
 
 namespace spccl::runtime {
@@ -31,12 +31,6 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::kRing,
                                      Algorithm::kTree};
 constexpr Codec kCodecs[] = {Codec::kAuto, Codec::kDense, Codec::kPici, Codec::kPiciColumn,
                              Codec::kCoo};
-
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
 
 // Ranks of each node in any number and any order.
 std::vector<uint32_t> RandomNodes(std::mt19937_64* random) {
@@ -86,7 +80,7 @@ void ExpectRight(const ClusterCase& c) {
 }
 
 TEST(NodePlanTest, EveryAlgorithmOperationTypeAndReduction) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Algorithm algorithm : kAlgorithms) {
     for (const OpKind kind : kKinds) {
       if (!policy::HasPlan(algorithm, kind)) continue;
@@ -113,7 +107,7 @@ TEST(NodePlanTest, EveryAlgorithmOperationTypeAndReduction) {
 }
 
 TEST(NodePlanTest, SparseEqualsDenseProperty) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   constexpr double kSparsities[] = {0, 0.3, 0.5, 0.9, 0.99, 1};
   constexpr uint64_t kCounts[] = {0, 1, 2, 15, 16, 17, 63, 255, 1023, 4096, 4097};
   for (int round = 0; round < Thinned(300); ++round) {
@@ -145,7 +139,7 @@ TEST(NodePlanTest, SparseEqualsDenseProperty) {
 }
 
 TEST(NodePlanTest, ManyNodes) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const uint32_t nodes : {16U, 23U}) {
     for (const Algorithm algorithm : kAlgorithms) {
       for (const OpKind kind : kKinds) {
@@ -164,7 +158,7 @@ TEST(NodePlanTest, ManyNodes) {
 }
 
 TEST(NodePlanTest, LargeSlicesStreamPastTheCaches) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Algorithm algorithm : kAlgorithms) {
     for (const OpKind kind : kKinds) {
       if (!policy::HasPlan(algorithm, kind)) continue;
@@ -186,7 +180,7 @@ TEST(NodePlanTest, LargeSlicesStreamPastTheCaches) {
 }
 
 TEST(NodePlanTest, ThreadsOnEveryNode) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Algorithm algorithm : kAlgorithms) {
     for (const OpKind kind : kKinds) {
       if (!policy::HasPlan(algorithm, kind)) continue;
@@ -212,7 +206,7 @@ TEST(NodePlanTest, WhatWaitsForALinkIsBounded) {
   c.algorithm = Algorithm::kTree;
   c.op = {.kind = OpKind::kBroadcast, .count = 100'000};
   c.room_frames = 4;
-  c.seed = Seed();
+  c.seed = TestSeed();
   const std::vector<Bytes> inputs = InputsOf(c);
   Cluster cluster(c, inputs);
   ASSERT_TRUE(cluster.Alternate());
@@ -225,7 +219,7 @@ TEST(NodePlanTest, WhatWaitsForALinkIsBounded) {
 }
 
 TEST(NodePlanTest, ADeadRankIsTheCulpritOnEveryOtherNode) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   for (const Algorithm algorithm : kAlgorithms) {
     if (algorithm == Algorithm::kTree) continue;  // where not everybody needs everybody
     for (uint64_t after = 0; after < 30; after += 3) {
@@ -251,7 +245,7 @@ TEST(NodePlanTest, ADeadRankIsTheCulpritOnEveryOtherNode) {
 }
 
 TEST(NodePlanTest, CancelAtAnyMomentEndsTheNodeAndLetsGo) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   for (uint64_t moment = 0; moment < 40; ++moment) {
     ClusterCase c;
     c.algorithm = kAlgorithms[moment % 5];
@@ -282,7 +276,7 @@ TEST(NodePlanTest, EachSendStepTellsWhatWasDecided) {
   c.settings.codec = Codec::kPici;
   c.sparsity = 0.95;
   c.slice_bytes = 8192 * 4;
-  c.seed = Seed();
+  c.seed = TestSeed();
   Cluster cluster(c, InputsOf(c));
   ASSERT_TRUE(cluster.Alternate());
   const OpStats stats = cluster.Stats();

@@ -1,5 +1,4 @@
 // A peer that sends rubbish: whatever it is, the operation fails and names its sender.
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -12,18 +11,13 @@
 #include "gtest/gtest.h"
 #include "kernels/format.h"
 #include "tests/collective/runtime/cluster.h"
+#include "tests/support/seed.h"
 
 namespace spccl::runtime {
 namespace {
 
 using policy::Algorithm;
 using policy::Codec;
-
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
 
 // What arrives next is changed by `spoil`, at any moment of the operation: its receiver fails and
 // names the sender; nobody crashes.
@@ -65,7 +59,7 @@ void ExpectRefused(const ClusterCase& c, uint64_t skip,
 }
 
 TEST(NodeRubbishTest, EveryWrongBitOfAHeaderIsItsSendersFault) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   for (const Algorithm algorithm : {Algorithm::kRecursiveDoubling, Algorithm::kSplit}) {
     for (size_t bit = 0; bit < sizeof(FrameHeader) * 8; ++bit) {
@@ -86,7 +80,7 @@ TEST(NodeRubbishTest, EveryWrongBitOfAHeaderIsItsSendersFault) {
 }
 
 TEST(NodeRubbishTest, WrongSizesAndTagsAreTheirSendersFault) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   const std::function<void(transport::Frame*)> sizes[] = {
       [](transport::Frame* frame) { frame->set_size_bytes(0); },
@@ -155,7 +149,7 @@ std::vector<Lie> LiesAbout(T FrameHeader::*field) {
 // what the header says: the checksum is right, so only the checks of the fields themselves can find
 // it.
 TEST(NodeRubbishTest, ALieWithARightChecksumIsItsSendersFault) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   std::vector<Lie> lies;
   const auto add = [&lies](std::vector<Lie> more) {
@@ -204,7 +198,7 @@ TEST(NodeRubbishTest, ALieWithARightChecksumIsItsSendersFault) {
 }
 
 TEST(NodeRubbishTest, SectionsThatAreNotWhatTheHeaderSaysAreTheirSendersFault) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   int told = 0;
   for (const Codec codec : {Codec::kPici, Codec::kPiciColumn, Codec::kCoo, Codec::kGap}) {

@@ -2,7 +2,6 @@
 #include "collective/runtime/node_scope.h"
 
 #include <atomic>
-#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/collective/runtime/cluster.h"
 #include "tests/collective/runtime/ucx_nodes.h"
+#include "tests/support/seed.h"
 
 namespace spccl::runtime {
 namespace {
@@ -25,12 +25,6 @@ using spccl::testing::RankMemory;
 using spccl::testing::ResultBox;
 using spccl::testing::RunTask;
 using ::testing::HasSubstr;
-
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
 
 // Runs the case as operation `sequence`, every node on threads of its own.
 void RunCase(UcxNodes* nodes, const ClusterCase& c, uint64_t sequence, RankMemory* memory,
@@ -73,7 +67,7 @@ void ExpectRight(UcxNodes* nodes, const ClusterCase& c, uint64_t sequence) {
 }
 
 TEST(NodeScopeTest, EveryAlgorithmOverUcx) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const std::vector<uint32_t>& node_of_rank :
        {std::vector<uint32_t>{0, 1}, std::vector<uint32_t>{0, 1, 0, 2}}) {
     UcxNodes nodes(node_of_rank);
@@ -146,7 +140,7 @@ TEST(NodeScopeTest, WhatTheLinkWasGivenIsBounded) {
   c.op = {.kind = OpKind::kBroadcast, .count = uint64_t{2} << 20};
   c.settings.codec = policy::Codec::kDense;
   c.slice_bytes = 0;
-  c.seed = Seed();
+  c.seed = TestSeed();
   UcxNodes nodes(c.node_of_rank);
   std::atomic<bool> ended{false};
   uint64_t most = 0;

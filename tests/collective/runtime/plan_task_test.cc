@@ -1,7 +1,6 @@
 #include "collective/runtime/host/plan_task.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <random>
 #include <string>
@@ -14,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/rank_memory.h"
+#include "tests/support/seed.h"
 #include "tests/support/task_runner.h"
 
 namespace spccl::runtime {
@@ -32,12 +32,6 @@ using spccl::testing::ResultBox;
 using spccl::testing::RunTask;
 
 constexpr Codec kSparseCodecs[] = {Codec::kPici, Codec::kPiciColumn, Codec::kCoo};
-
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
 
 struct Case {
   OpDesc op;
@@ -145,7 +139,7 @@ void ExpectRight(const Case& c, std::mt19937_64* random) {
 }
 
 TEST(PlanTaskTest, EveryTypeAndReductionDenseAndSparse) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
     for (int redop = 0; redop < kRedOpCount; ++redop) {
       for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter}) {
@@ -166,7 +160,7 @@ TEST(PlanTaskTest, EveryTypeAndReductionDenseAndSparse) {
 
 // Sampled: operations x types x sparsities x ranks x codecs x thresholds x odd counts x slices.
 TEST(PlanTaskTest, SparseEqualsDenseProperty) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   constexpr double kSparsities[] = {0, 0.3, 0.5, 0.9, 0.99, 1};
   constexpr uint64_t kCounts[] = {0, 1, 2, 15, 16, 17, 63, 255, 1023, 4095, 4096, 4097, 9001};
   for (int round = 0; round < 200; ++round) {
@@ -198,7 +192,7 @@ TEST(PlanTaskTest, SparseEqualsDenseProperty) {
 }
 
 TEST(PlanTaskTest, SixtyFourRanks) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     if (!policy::HasPlan(policy::Algorithm::kRing, static_cast<OpKind>(kind))) continue;
     Case c;
@@ -213,7 +207,7 @@ TEST(PlanTaskTest, SixtyFourRanks) {
 }
 
 TEST(PlanTaskTest, LargeSlicesByDefault) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     if (!policy::HasPlan(policy::Algorithm::kRing, static_cast<OpKind>(kind))) continue;
     Case c;
@@ -228,7 +222,7 @@ TEST(PlanTaskTest, LargeSlicesByDefault) {
 
 // One lane, two ranks, every element as told: the decisions of section IV.C, and their counts.
 TEST(PlanTaskTest, DecisionsAreCountedByPhaseAndReason) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   Case c;
   c.op = {.count = 8192};
   c.ranks = 4;
@@ -254,7 +248,7 @@ TEST(PlanTaskTest, DecisionsAreCountedByPhaseAndReason) {
 }
 
 TEST(PlanTaskTest, GoesDenseInTheReduceScatterAndSparseAgainInTheAllGather) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   Case c;
   c.op = {.count = 8192};
   c.ranks = 4;
@@ -272,7 +266,7 @@ TEST(PlanTaskTest, GoesDenseInTheReduceScatterAndSparseAgainInTheAllGather) {
 }
 
 TEST(PlanTaskTest, ACompressionThatGainsNothingTravelsDense) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   Case c;
   c.op = {.kind = OpKind::kAllGather, .count = 4096};
   c.ranks = 3;
@@ -286,7 +280,7 @@ TEST(PlanTaskTest, ACompressionThatGainsNothingTravelsDense) {
 }
 
 TEST(PlanTaskTest, LinksFollowTheNodes) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   Case c;
   c.op = {.count = 1024};
   c.ranks = 4;

@@ -1,5 +1,4 @@
 // The runtime over a transport that delays, reorders, corrupts and dies.
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <string>
@@ -12,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/rank_memory.h"
+#include "tests/support/seed.h"
 #include "tests/support/task_runner.h"
 
 namespace spccl::runtime {
@@ -96,14 +96,8 @@ OpDesc Op(OpKind kind) {
   return {.kind = kind, .dtype = DType::kInt32, .count = 1000};
 }
 
-uint64_t Seed() {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
-
 TEST(PlanTaskTransportTest, AnyOrderAcrossLanesGivesTheSameResult) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   for (uint64_t round = 0; round < 20; ++round) {
     for (int kind = 0; kind < kOpKindCount; ++kind) {
       if (!policy::HasPlan(policy::Algorithm::kRing, static_cast<OpKind>(kind))) continue;
@@ -115,7 +109,7 @@ TEST(PlanTaskTransportTest, AnyOrderAcrossLanesGivesTheSameResult) {
 }
 
 TEST(PlanTaskTransportTest, FramesInFlightAreBounded) {
-  FakeRun run(Op(OpKind::kAllReduce), Seed());
+  FakeRun run(Op(OpKind::kAllReduce), TestSeed());
   run.Alternate();
   run.ExpectRight();
   EXPECT_LE(run.fake().most_waiting(), 3U * kRanks);
@@ -123,7 +117,7 @@ TEST(PlanTaskTransportTest, FramesInFlightAreBounded) {
 }
 
 TEST(PlanTaskTransportTest, ThreadsSleepUntilFramesArrive) {
-  FakeRun run(Op(OpKind::kAllReduce), Seed());
+  FakeRun run(Op(OpKind::kAllReduce), TestSeed());
   std::thread network([&] {
     while (run.box().calls() == 0) {
       if (!run.fake().DeliverOne()) std::this_thread::yield();
@@ -135,7 +129,7 @@ TEST(PlanTaskTransportTest, ThreadsSleepUntilFramesArrive) {
 }
 
 TEST(PlanTaskTransportTest, ADeadPeerIsTheCulprit) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   for (uint64_t after = 0; after < 40; ++after) {
     FakeRun run(Op(OpKind::kAllReduce), seed);
     run.fake().Kill(2, after, absl::UnavailableError("rank 2: connection lost"));
@@ -147,7 +141,7 @@ TEST(PlanTaskTransportTest, ADeadPeerIsTheCulprit) {
 }
 
 TEST(PlanTaskTransportTest, ABadFrameIsItsSendersFault) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   for (uint64_t skip = 0; skip < 30; ++skip) {
     FakeRun run(Op(OpKind::kAllReduce), seed);
     ScratchMemory scratch;
@@ -170,7 +164,7 @@ TEST(PlanTaskTransportTest, ABadFrameIsItsSendersFault) {
 }
 
 TEST(PlanTaskTransportTest, AShortFrameIsItsSendersFault) {
-  FakeRun run(Op(OpKind::kAllGather), Seed());
+  FakeRun run(Op(OpKind::kAllGather), TestSeed());
   run.fake().CorruptNext([](Frame* frame) { frame->set_size_bytes(frame->size_bytes() - 1); });
   run.Alternate();
   EXPECT_EQ(run.box().result()->status.code(), absl::StatusCode::kDataLoss);
@@ -189,7 +183,7 @@ TEST(PlanTaskTransportTest, AFrameThatNobodyExpectsEndsTheOperation) {
       [](Tag* tag) { tag->from = (tag->from + 1) % kRanks; },
   };
   for (const auto& lie : lies) {
-    FakeRun run(Op(OpKind::kReduceScatter), Seed());
+    FakeRun run(Op(OpKind::kReduceScatter), TestSeed());
     run.fake().RetagNext(lie);
     run.Alternate();
     ASSERT_EQ(run.box().calls(), 1);
@@ -198,7 +192,7 @@ TEST(PlanTaskTransportTest, AFrameThatNobodyExpectsEndsTheOperation) {
 }
 
 TEST(PlanTaskTransportTest, CancelWhileFramesAreOnTheirWay) {
-  FakeRun run(Op(OpKind::kAllReduce), Seed());
+  FakeRun run(Op(OpKind::kAllReduce), TestSeed());
   ScratchMemory scratch;
   while (run.task().RunOne(scratch.span()) == Progress::kRan) {
   }

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,19 +13,9 @@
 
 #include "kernels/dtype.h"
 #include "kernels/host/codec.h"
+#include "tests/support/seed.h"
 
 namespace spccl {
-
-// Printed once; SPCCL_TEST_SEED repeats a run.
-inline uint64_t TestSeed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("SPCCL_TEST_SEED");
-    const uint64_t value = given ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-    std::cout << "seed: " << value << " (SPCCL_TEST_SEED repeats it)\n";
-    return value;
-  }();
-  return seed;
-}
 
 // A heap block of exactly `offset + size` bytes (so that AddressSanitizer sees any read past it)
 // or, with `guard`, that many canary bytes more behind it; data() is `offset` bytes in.

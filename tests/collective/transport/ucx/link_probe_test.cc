@@ -6,11 +6,11 @@
 namespace spccl::transport::ucx {
 namespace {
 
-struct Setup {
+struct ProbeSetup {
   uint32_t workers0, workers1;
   bool rendezvous;
 };
-class ProbeTest : public ::testing::TestWithParam<Setup> {};
+class ProbeTest : public ::testing::TestWithParam<ProbeSetup> {};
 
 TEST_P(ProbeTest, BothEndsMeasureAtOnceAndOnce) {
   Pair pair(GetParam().workers0, GetParam().workers1, GetParam().rendezvous);
@@ -40,8 +40,8 @@ TEST_P(ProbeTest, BothEndsMeasureAtOnceAndOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, ProbeTest,
-                         ::testing::Values(Setup{1, 1, false}, Setup{1, 1, true},
-                                           Setup{2, 2, false}, Setup{3, 1, false}));
+                         ::testing::Values(ProbeSetup{1, 1, false}, ProbeSetup{1, 1, true},
+                                           ProbeSetup{2, 2, false}, ProbeSetup{3, 1, false}));
 
 TEST(LinkProbeTest, WhoeverAsksMeanwhileIsToldToo) {
   Pair pair(2, 2);
