@@ -1,6 +1,6 @@
-# Precompiled headers and a faster linker, for builds that are made from scratch often: the sanitizer
-# presets. Off by default, so that dev and release prove that every file includes what it uses, and are
-# linked by the system's own linker.
+# Precompiled headers, files compiled together and a faster linker, for builds that are made from scratch
+# often: the sanitizer and fuzz presets, and what .ci/run makes of release. Off by default, so that dev
+# and release prove that every file includes what it uses, and are linked by the system's own linker.
 #
 # Two headers, each compiled once: for the libraries what nearly every file includes, and for the
 # tests the same with GoogleTest.

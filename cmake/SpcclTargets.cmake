@@ -1,25 +1,25 @@
 # The project's three kinds of target. Each links spccl_flags privately, so that no flag is global.
 
-# TOGETHER below: builds that precompile headers also compile the sources as one file, for a target
-# whose files all include a heavy header.
-function(spccl_compile_together NAME)
-  if(SPCCL_PRECOMPILE)
-    set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+# Builds that precompile headers compile a target's sources together, so many to a file: they share the
+# heavy headers, and what templates make of them. Not more, so that no file is what all wait for at the
+# end. A source with flags of its own stays alone; APART below: all of a target's do.
+set(SPCCL_TOGETHER 8)
+function(spccl_compile_together NAME APART)
+  if(SPCCL_PRECOMPILE AND NOT APART)
+    set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${SPCCL_TOGETHER})
   endif()
 endfunction()
 
-# spccl_library(NAME SRCS a.cc... DEPS lib... [TOGETHER]): a static library with the alias spccl::NAME;
+# spccl_library(NAME SRCS a.cc... DEPS lib... [APART]): a static library with the alias spccl::NAME;
 # with no sources, a header-only one.
 function(spccl_library NAME)
-  cmake_parse_arguments(ARG "TOGETHER" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(spccl_${NAME} STATIC ${ARG_SRCS})
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
     target_include_directories(spccl_${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     spccl_precompile(spccl_${NAME} spccl_precompiled)
-    if(ARG_TOGETHER)
-      spccl_compile_together(spccl_${NAME})
-    endif()
+    spccl_compile_together(spccl_${NAME} ${ARG_APART})
   else()
     add_library(spccl_${NAME} INTERFACE)
     target_link_libraries(spccl_${NAME} INTERFACE ${ARG_DEPS})
@@ -28,31 +28,19 @@ function(spccl_library NAME)
   add_library(spccl::${NAME} ALIAS spccl_${NAME})
 endfunction()
 
-# spccl_binary(NAME SRCS a.cc... DEPS lib...): an executable in bin/.
+# A data race takes two threads. With the option, a test that has but one is neither built nor run, and
+# nothing is built that no test runs: for CI's ThreadSanitizer, which finds nothing in them.
+option(SPCCL_TEST_THREADS_ONLY "Only the tests whose code starts threads or processes" OFF)
+
+# spccl_binary(NAME SRCS a.cc... DEPS lib... [UNTESTED]): an executable in bin/. UNTESTED: no test runs it.
 function(spccl_binary NAME)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "UNTESTED" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
-endfunction()
-
-# spccl_test(NAME SRCS a_test.cc... DEPS lib... [TIMEOUT s] [LABELS l...] [TOGETHER]): a GoogleTest
-# executable that ctest runs whole, as one test (a process a case would cost more than the cases). Those
-# that may take longest (TIMEOUT) start first, so that none of them is left alone at the end.
-function(spccl_test NAME)
-  cmake_parse_arguments(ARG "TOGETHER" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
-  add_executable(${NAME} ${ARG_SRCS})
-  target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  spccl_precompile(${NAME} spccl_precompiled_test)
-  if(ARG_TOGETHER)
-    spccl_compile_together(${NAME})
+  spccl_compile_together(${NAME} OFF)
+  if(ARG_UNTESTED AND SPCCL_TEST_THREADS_ONLY)
+    set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
-  add_test(NAME ${NAME} COMMAND ${NAME})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
-  endif()
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
-                       LABELS "${ARG_LABELS}" ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
 endfunction()
 
 # What tests' processes read (gRPC's other resolver leaks; spccld sets it itself), including the daemons and ranks that a test starts.
@@ -67,35 +55,67 @@ if(SPCCL_SANITIZE MATCHES "thread")
   list(APPEND SPCCL_TEST_ENVIRONMENT "UCX_MEM_MMAP_HOOK_MODE=none")
 endif()
 
-# spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir...]): SRCS define LLVMFuzzerTestOneInput.
-# With the fuzz preset it is a libFuzzer binary (target `fuzzers` builds all) and a test that fuzzes
-# for SPCCL_FUZZ_SECONDS; without, a plain test that replays its seeds and some mutations of them.
-# Every file in SEEDS is an input to start from; NAME_seeds beside the caller is one where it exists.
+# Makes a test of an executable. Those that may take longest (TIMEOUT) start first, so that none of them
+# is left alone at the end.
+function(spccl_run_as_test NAME)
+  cmake_parse_arguments(ARG "" "SINGLE_THREADED;TIMEOUT" "ARGUMENTS;LABELS" ${ARGN})
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(ARG_SINGLE_THREADED AND SPCCL_TEST_THREADS_ONLY)
+    set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  elseif(ARG_SINGLE_THREADED)
+    list(APPEND ARG_LABELS single_threaded)
+  endif()
+  add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGUMENTS})
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
+                       LABELS "${ARG_LABELS}" ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
+endfunction()
+
+# spccl_test(NAME SRCS a_test.cc... DEPS lib... [TIMEOUT s] [LABELS l...] [SINGLE_THREADED]): a GoogleTest
+# executable that ctest runs whole, as one test (a process a case would cost more than the cases).
+# SINGLE_THREADED, also a label: neither the test nor what it calls starts a thread, or shares memory
+# with another process.
+function(spccl_test NAME)
+  cmake_parse_arguments(ARG "SINGLE_THREADED" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  spccl_precompile(${NAME} spccl_precompiled_test)
+  spccl_compile_together(${NAME} OFF)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  spccl_run_as_test(${NAME} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS}
+                    SINGLE_THREADED ${ARG_SINGLE_THREADED})
+endfunction()
+
+# spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir...] [SINGLE_THREADED]): SRCS define
+# LLVMFuzzerTestOneInput. With the fuzz preset it is a libFuzzer binary (target `fuzzers` builds all)
+# and a test that fuzzes for SPCCL_FUZZ_SECONDS; without, a plain test that replays its seeds and some
+# mutations of them. Every file in SEEDS is an input to start from; NAME_seeds beside the caller is one
+# where it exists. SINGLE_THREADED: as of spccl_test().
 set(SPCCL_FUZZ_SECONDS 60 CACHE STRING "How long each fuzzer runs as a test")
 if(SPCCL_FUZZ)
   add_custom_target(fuzzers)
 endif()
 function(spccl_fuzzer NAME)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;SEEDS" ${ARGN})
+  cmake_parse_arguments(ARG "SINGLE_THREADED" "" "SRCS;DEPS;SEEDS" ${ARGN})
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}_seeds)
     list(APPEND ARG_SEEDS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}_seeds)
   endif()
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
+  set(limit 120)
   if(SPCCL_FUZZ)
-    add_executable(${NAME} ${ARG_SRCS})
     add_dependencies(fuzzers ${NAME})
     target_link_options(${NAME} PRIVATE -fsanitize=fuzzer)
     set(corpus ${CMAKE_CURRENT_BINARY_DIR}/${NAME}_corpus)
     file(MAKE_DIRECTORY ${corpus})
-    add_test(NAME ${NAME} COMMAND ${NAME} -max_total_time=${SPCCL_FUZZ_SECONDS} -max_len=65536
-             -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 ${corpus} ${ARG_SEEDS})
+    list(PREPEND ARG_SEEDS -max_total_time=${SPCCL_FUZZ_SECONDS} -max_len=65536 -timeout=10
+         -rss_limit_mb=2048 -print_final_stats=1 ${corpus})
     math(EXPR limit "${SPCCL_FUZZ_SECONDS} + 120")
   else()
-    add_executable(${NAME} ${ARG_SRCS} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
-    add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_SEEDS})
-    set(limit 120)
+    target_sources(${NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
   endif()
-  target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
-  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${limit} LABELS fuzz
-                       ENVIRONMENT "${SPCCL_TEST_ENVIRONMENT}")
+  spccl_run_as_test(${NAME} ARGUMENTS ${ARG_SEEDS} TIMEOUT ${limit} LABELS fuzz
+                    SINGLE_THREADED ${ARG_SINGLE_THREADED})
 endfunction()

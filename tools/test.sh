@@ -5,12 +5,13 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 usage() {
   cat <<'USAGE'
-Usage: tools/test.sh [--preset dev|release|asan|tsan|all|none] [--fuzz-seconds N]
+Usage: tools/test.sh [--preset dev|release|asan|tsan|all|none] [--threads-only] [--fuzz-seconds N]
 
 Installs the missing packages (Debian 12 or Ubuntu 24.04, as root or with sudo), builds and runs the
 whole test suite. Logs are kept in build/logs; the exit status is 0 when everything passed.
 
   --preset NAME       which build to test (default: dev); all: each in turn; none: only fuzz
+  --threads-only      with tsan: build and run only the tests whose code starts threads or processes
   --fuzz-seconds N    also build the fuzzers and run each for N seconds (default: 0, none)
   -h, --help
 USAGE
@@ -23,6 +24,7 @@ die() {
 
 presets=(dev)
 fuzz_seconds=0
+threads_only=OFF
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage && exit 0 ;;
@@ -35,6 +37,7 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
+    --threads-only) threads_only=ON ;;
     --fuzz-seconds)
       [[ "${2:-}" =~ ^[0-9]+$ ]] || die "--fuzz-seconds takes a number, not '${2:-}'"
       fuzz_seconds="$2"
@@ -67,7 +70,9 @@ groups=(build test bench)
 step "packages" "$root/tools/packages.sh" "${groups[@]}" || exit 1
 
 for preset in "${presets[@]}"; do
-  step "$preset configure" cmake --preset "$preset" -DSPCCL_BUILD_TESTS=ON &&
+  options=(-DSPCCL_BUILD_TESTS=ON)
+  if [ "$preset" = tsan ]; then options+=(-DSPCCL_TEST_THREADS_ONLY="$threads_only"); fi
+  step "$preset configure" cmake --preset "$preset" "${options[@]}" &&
     step "$preset build" cmake --build --preset "$preset" -j "$jobs" &&
     step "$preset test" run_ctest "$preset" || failures=$((failures + 1))
 done

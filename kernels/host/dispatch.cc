@@ -38,22 +38,26 @@ bool HasAvx2() {
          __builtin_cpu_supports("popcnt");
 }
 
+#ifndef SPCCL_NO_AVX512
 bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+#endif
 #endif
 
 Targets Detect() {
   Targets targets;
 #if defined(__x86_64__)
   // Both look at what the operating system keeps of the registers, too.
+#ifndef SPCCL_NO_AVX512
   if (HasAvx512()) {
     if (__builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vbmi")) {
       targets.Add(kAvx512Vbmi2Table);
     }
     targets.Add(kAvx512Table);
   }
+#endif
   if (HasAvx2()) targets.Add(kAvx2Table);
 #elif defined(__aarch64__)
   targets.Add(kNeonTable);  // part of every AArch64
