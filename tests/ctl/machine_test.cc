@@ -33,7 +33,7 @@ TEST(MachineTest, WhatTheKernelSaysOfThisProcess) {
   const Machine machine;
   EXPECT_TRUE(MemlockOf(machine, ::getpid()).has_value());
   EXPECT_TRUE(CapabilitiesOf(machine, ::getpid()).has_value());
-  EXPECT_THAT(ArgumentsOf(machine, ::getpid()).value().front(), HasSubstr("ctl_test"));
+  EXPECT_THAT(ArgumentsOf(machine, ::getpid()).value().front(), HasSubstr("/tests/ctl_"));
   EXPECT_FALSE(EnvironmentOf(machine, ::getpid()).value().empty());
   EXPECT_EQ(HoldsSocket(machine, ::getpid(), 1), false);
 }

@@ -44,6 +44,7 @@ class NoWork final : public runtime::Task {
 CoreHooks Hooks() {
   CoreHooks hooks;
   hooks.plan_model = [] { return nullptr; };
+  hooks.share = [](const std::string&) { return JobShare{}; };
   hooks.settings = [](const std::string&, uint64_t, const policy::Overrides& wishes) {
     return policy::Apply(policy::Settings{}, wishes);
   };

@@ -40,22 +40,39 @@ std::map<std::string, double> Payloads(const SpawnedDaemon& daemon) {
 
 constexpr size_t kBulkBytes = size_t{16} << 20;
 
-// All-reduces of memory that the daemon maps, several called at once so that there is always one to
-// run, until `stop`.
+// Several all-reduces at once.
+spcclResult_t Call(const RankContext& context, char* memory, spcclStream_t stream) {
+  spcclGroupStart();
+  for (int i = 0; i < 8; ++i) {
+    spcclAllReduce(memory, memory + kBulkBytes, kBulkBytes / sizeof(float), spcclFloat32, spcclSum,
+                   context.comm, stream);
+  }
+  return spcclGroupEnd();
+}
+
+// All-reduces of memory that the daemon maps, until `stop`. There are always some to run: those of
+// one stream are called while those of the other run.
 int KeepMoving(RankContext& context) {
   void* memory = nullptr;
-  if (spcclMemAlloc(&memory, kBulkBytes) != spcclSuccess) return 1;
+  spcclStream_t streams[2];
+  if (spcclMemAlloc(&memory, 2 * kBulkBytes) != spcclSuccess) return 1;
+  for (spcclStream_t& stream : streams) {
+    if (spcclStreamCreate(&stream) != spcclSuccess) return 2;
+    if (Call(context, static_cast<char*>(memory), stream) != spcclSuccess) return 3;
+  }
   context.report("moving;");
   while (context.stop.load() == 0) {
-    spcclGroupStart();
-    for (int i = 0; i < 8; ++i) {
-      spcclAllReduce(memory, memory, kBulkBytes / sizeof(float), spcclFloat32, spcclSum,
-                     context.comm, nullptr);
+    for (const spcclStream_t stream : streams) {
+      if (spcclStreamSynchronize(stream) != spcclSuccess) return 4;
+      if (Call(context, static_cast<char*>(memory), stream) != spcclSuccess) return 5;
     }
-    if (spcclGroupEnd() != spcclSuccess) return 1;
+  }
+  for (const spcclStream_t stream : streams) {
+    if (spcclStreamSynchronize(stream) != spcclSuccess) return 6;
+    if (spcclStreamDestroy(stream) != spcclSuccess) return 7;
   }
   const bool fine = spcclCommDestroy(context.comm) == spcclSuccess;
-  return fine && spcclMemFree(memory) == spcclSuccess ? 0 : 1;
+  return fine && spcclMemFree(memory) == spcclSuccess ? 0 : 8;
 }
 
 TEST(SharesTest, AJobOfWeightTwoGetsTwiceTheBytesUnderLoad) {

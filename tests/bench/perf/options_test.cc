@@ -71,7 +71,7 @@ TEST(ParseOptions, ReadsSettingsThatTakeTurns) {
   }
   EXPECT_EQ(Parse({"--positions", "left"}).exit_code, 1);
   // What a setting does not name it leaves alone.
-  const auto plans = Parse({"--settings", "algo=ring,slice=65536", "--settings", "codec=gap"});
+  const auto plans = Parse({"--settings", "algo=ring,slice=65536", "--settings", "codec=pici"});
   ASSERT_TRUE(plans.go_on) << plans.text;
   EXPECT_EQ(plans.options.settings[0].algo, "ring");
   EXPECT_EQ(plans.options.settings[0].slice_bytes, 65536u);

@@ -36,9 +36,9 @@ TEST(FamiliesTest, NamesFollowTheRules) {
 }
 
 TEST(FamiliesTest, LabelsTakeFewValues) {
-  const std::set<std::string_view> few = {"cause",  "code",  "codec_target", "dtype",   "format",
-                                          "kind",   "link",  "op",           "outcome", "phase",
-                                          "reason", "state", "version",      "work"};
+  const std::set<std::string_view> few = {"cause", "code",   "codec_target", "dtype",   "format",
+                                          "kind",  "link",   "op",           "outcome", "phase",
+                                          "quota", "reason", "state",        "version", "work"};
   // As many as there are jobs on this node, and nodes beside it.
   const std::set<std::string_view> bounded = {"job_id", "peer"};
   for (const Family& family : Families()) {
