@@ -83,6 +83,7 @@ class GateTask final : public runtime::Task {
  public:
   runtime::Progress RunOne(runtime::Scratch) override {
     std::unique_lock lock(mutex_);
+    if (begun_ > 0) return runtime::Progress::kIdle;  // another thread has its only slice
     ++begun_;
     changed_.notify_all();
     changed_.wait_for(lock, std::chrono::seconds(20), [&] { return open_; });
