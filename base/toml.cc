@@ -10,8 +10,8 @@
 
 // The parser reports by value here: nothing of the project throws.
 #define TOML_EXCEPTIONS 0
-// It asserts, and in release builds tells the compiler to assume, what damaged text breaks ("[!"); its
-// next check finds that. Without NDEBUG it asserts only, and this asserts nothing.
+// It asserts, and in release builds tells the compiler to assume, what damaged text breaks ("[!");
+// its next check finds that. Without NDEBUG it asserts only, and this asserts nothing.
 #undef NDEBUG
 #define TOML_ASSERT(expr) static_cast<void>(0)
 #include "base/view.h"

@@ -1,6 +1,7 @@
 #include "client/stream.h"
 
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -63,7 +64,10 @@ bool Stream::Wait(Operation& op, int64_t deadline_ns) {
 
 void Stream::PruneLocked() {
   while (!ops_.empty() && ops_.front()->Poll()) {
-    if (first_error_.ok()) first_error_ = ops_.front()->result();
+    const absl::Status result = ops_.front()->result();
+    if (first_error_.ok()) first_error_ = result;
+    // The communicator may learn by itself only later that it has failed.
+    if (!result.ok()) ops_.front()->comm().SetLastError(std::string(result.message()));
     ops_.pop_front();
   }
 }

@@ -88,7 +88,7 @@ void AddStatusCommands(Tree* tree);    // status, version, wait
 void AddListCommands(Tree* tree);      // jobs, comms, buffers
 void AddSettingsCommands(Tree* tree);  // threshold, algo, codec
 void AddTopCommand(Tree* tree);
-void AddTuneCommands(Tree* tree);  // tune load, show, unload
+void AddTuneCommands(Tree* tree);    // tune load, show, unload
 void AddSteerCommands(Tree* tree);   // events, drain, abort
 void AddJobCommands(Tree* tree);     // job
 void AddFlightCommands(Tree* tree);  // trace, explain

@@ -128,16 +128,15 @@ Check CheckVersion(const v1::Status& status) {
 
 Check CheckClientLibrary(const LibraryFacts& library, bool reached, bool draining) {
   const int code = library.version_code;
-  Check check{
-      .name = "client library",
-      .verdict = Verdict::kSkipped,
-      .found = code == 0 ? "libspccl"
-                         : absl::StrCat("libspccl ", code / 10000, ".", code / 100 % 100, ".",
-                                        code % 100),
-      .why =
-          "programs reach the daemon through it: the versions of session and shared memory "
-          "must fit, and its session must be taken",
-      .remedy = ""};
+  Check check{.name = "client library",
+              .verdict = Verdict::kSkipped,
+              .found = code == 0 ? "libspccl"
+                                 : absl::StrCat("libspccl ", code / 10000, ".", code / 100 % 100,
+                                                ".", code % 100),
+              .why =
+                  "programs reach the daemon through it: the versions of session and shared memory "
+                  "must fit, and its session must be taken",
+              .remedy = ""};
   if (!library.found) {
     check.found = absl::StrCat("no libspccl.so.", kVersionMajor, " among this machine's libraries");
   } else if (library.reached) {

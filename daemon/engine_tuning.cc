@@ -2,12 +2,13 @@
 //
 // What decides over plans, the tuning, is the same on all nodes for every operation. The daemon of
 // rank 0 leads: when it wants another tuning (an operator has set an algorithm or loaded a
-// model, the data's density has changed), it tells all (Prepare); each holds its next operation back and says which one that
-// is (Prepared); the leader takes the highest of these, from which on nobody has run anything, and
-// tells all (Commit). Operations below it run by the old tuning, from it on by the new one. It
-// costs a round trip, without which nothing runs, at each change; and nothing at all otherwise. A
-// node whose ranks have all left has run all that it ever will, and is not asked. A leader that
-// goes away, because its own ranks have all left, takes back what it has prepared.
+// model, the data's density has changed), it tells all (Prepare); each holds its next operation
+// back and says which one that is (Prepared); the leader takes the highest of these, from which on
+// nobody has run anything, and tells all (Commit). Operations below it run by the old tuning, from
+// it on by the new one. It costs a round trip, without which nothing runs, at each change; and
+// nothing at all otherwise. A node whose ranks have all left has run all that it ever will, and is
+// not asked. A leader that goes away, because its own ranks have all left, takes back what it has
+// prepared.
 #include <algorithm>
 #include <limits>
 #include <utility>

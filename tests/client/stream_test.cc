@@ -121,6 +121,7 @@ TEST_F(StreamTest, SynchronizeGivesTheFirstErrorOnce) {
   EXPECT_EQ(Sum(send, &recv, comm, stream), spcclSuccess);
   EXPECT_EQ(spcclStreamSynchronize(stream), spcclInvalidUsage);
   EXPECT_THAT(LastError(), HasSubstr("first"));
+  EXPECT_THAT(spcclGetLastError(comm), HasSubstr("second"));  // the communicator's last
   EXPECT_EQ(spcclStreamSynchronize(stream), spcclSuccess);
   EXPECT_EQ(Sum(send, &recv, comm, stream), spcclSuccess);
   EXPECT_EQ(spcclStreamDestroy(stream), spcclRemoteError);

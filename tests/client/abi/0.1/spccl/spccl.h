@@ -1,7 +1,7 @@
-/* The declarations of release 0.1: what its clients were compiled with. Never changed; the current header
- * is client/include/spccl/spccl.h. */
+/* The declarations of release 0.1: what its clients were compiled with. Never changed; the current
+ * header is client/include/spccl/spccl.h. */
 #ifndef SPCCL_SPCCL_H_
-#define SPCCL_SPCCL_H_ 
+#define SPCCL_SPCCL_H_
 #include <stddef.h>
 #define SPCCL_MAJOR 0
 #define SPCCL_MINOR 1
@@ -11,7 +11,7 @@
 #if defined(__GNUC__)
 #define SPCCL_API __attribute__((visibility("default")))
 #else
-#define SPCCL_API 
+#define SPCCL_API
 #endif
 #ifdef __cplusplus
 extern "C" {
