@@ -129,7 +129,9 @@ class RunningJob:
     def _names_a_failed_one(self, failed):
         gone = {rank for ranks, said in self.processes.items()
                 if "failed" in said or "done" not in said for rank in ranks}
-        return failed["result"] == REMOTE_ERROR and bool(named_ranks(failed) & gone)
+        # Who waits for one to join that has failed is told of a deadline.
+        told = failed["result"] == REMOTE_ERROR or failed["phase"] == "spcclCommInitRank"
+        return told and bool(named_ranks(failed) & gone)
 
 
 def named_ranks(failed):
