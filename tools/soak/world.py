@@ -31,7 +31,8 @@ class Daemon(Process):
         config.touch()
         command = [*world.on(host), world.bin / "spccld", "--config", config, "--runtime-dir",
                    self.folder, "--state-dir", self.folder / "state", "--op-timeout", "120s",
-                   "--init-timeout", f"{world.patience_s // 2}s", "--stop-timeout", "1s", *world.peer_arguments(host)]
+                   "--init-timeout", f"{world.patience_s // 2}s", "--stop-timeout", "1s",
+                   *world.peer_arguments(host)]
         self.log = open(world.out / f"spccld-{host + 1}.log", "a", encoding="utf-8", buffering=1)
         super().__init__(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                          stderr=subprocess.PIPE, env=world.environment)
