@@ -19,7 +19,7 @@ bool EndsWithAny(std::string_view name, const std::vector<std::string_view>& end
 }
 
 TEST(FamiliesTest, NamesFollowTheRules) {
-  const std::regex name_rule("[a-z][a-z0-9_]*"), label_rule("[a-z][a-z0-9_]*");
+  const std::regex name_rule("[a-z][a-z0-9_]*");
   std::set<std::string_view> names;
   for (const Family& family : Families()) {
     const std::string name(family.name);
