@@ -66,10 +66,9 @@ absl::StatusCode CodeOf(ucs_status_t status) {
 
 const Settings& DefaultSettings() {
   static const Settings* const settings = new Settings{
-      // A dead peer's connection is reset; of one that is unplugged or frozen the daemons'
-      // heartbeat
-      // tells. TCP's own keep-alive must not: if it gives a connection up while UCX looks after it,
-      // UCX 1.13 puts a buffer back that it does not have (see docs/adr/0006).
+      // A dead peer's connection is reset; the daemons' heartbeat tells of one that is unplugged or
+      // frozen. TCP's own keep-alive must not: if it gives a connection up while UCX looks after
+      // it, UCX 1.13 puts a buffer back that it does not have (see docs/adr/0006).
       {"TCP_KEEPIDLE", "inf"},
       {"KEEPALIVE_INTERVAL", "1s"},
       // Connecting to a host that does not answer must not hold up the thread that all share.
