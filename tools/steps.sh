@@ -17,8 +17,28 @@ if [ -z "${SPCCL_STEPS_FILE:-}" ]; then
   : >"$SPCCL_STEPS_FILE"
 fi
 
+# show_failed_tests LOG: the end of what each failed test said, of a ctest that ran with
+# --output-on-failure, which has it among the lines of all the other tests. Of a GoogleTest program
+# without the cases that passed, so that those that failed are in it.
+show_failed_tests() {
+  awk -v most=80 '
+    function show(i) {
+      if (name != "") printf "---- the end of failed test %s ----\n", name
+      for (i = lines > most ? lines - most : 0; i < lines; ++i) print line[i]
+      name = ""
+      lines = 0
+    }
+    /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / { show(); if (/\*\*\*/) name = $0; next }
+    /^ +Start +[0-9]+: / || /^[0-9]+% tests passed, / { show(); next }
+    name == "" || /^\[-+\]/ { next }
+    /^\[ RUN      \]/ { run = lines }
+    /^\[       OK \]/ { lines = run; next }
+    { line[lines++] = $0 }
+  ' "$1"
+}
+
 # step NAME COMMAND...: runs it with its output in build/logs/NAME.log. Says how long it took, and on
-# failure shows the end of the log. Returns the command's status.
+# failure shows the end of the log, and of each failed test's output. Returns the command's status.
 step() {
   local name="$1" log status=0 start seconds passed=1 failed=0 line
   shift
@@ -42,6 +62,7 @@ step() {
     printf '    %s: FAILED, %d s%s\n' "$name" "$seconds" "${line:+, $line}"
     printf -- '---- the end of %s ----\n' "$log" >&2
     tail -n 60 "$log" >&2
+    show_failed_tests "$log" >&2
     printf -- '---- step "%s" failed (exit %d): see %s ----\n' "$name" "$status" "$log" >&2
   fi
   return "$status"
