@@ -36,8 +36,10 @@ class Relay {
   };
   // How the exchange reaches beyond the relays' memory.
   struct Hooks {
-    std::function<bool()> has_ended;    // asked whenever nothing comes
-    std::function<void()> tell_daemon;  // all ranks are done
+    std::function<bool()> has_ended;  // asked whenever nothing comes
+    // All ranks are done. Each that sees it tells: one at least, and several where they end at
+    // once.
+    std::function<void()> tell_daemon;
   };
 
   // Asks the daemon for the memory (blocks for the reply) and makes this rank's part of it present.

@@ -140,7 +140,7 @@ TEST(RelayTest, EveryTypeAndReduction) {
           send.push_back(RandomElements(op.dtype, op.count, 0.3, specials, &random));
         }
         recv = send;
-        EXPECT_EQ(all.Run(sequence++, op, &send, &recv), 1);
+        EXPECT_GE(all.Run(sequence++, op, &send, &recv), 1);
         const auto expected = CollectiveOracle(op, send);
         for (uint32_t rank = 0; rank < ranks; ++rank) {
           ASSERT_EQ(FirstDifference(op.dtype, expected[rank], recv[rank]), std::nullopt) << rank;
@@ -170,7 +170,7 @@ TEST(RelayTest, ManySlices) {
         std::copy_n(sums[rank].begin() + kSkip, bytes, expected[rank].begin() + kSkip);
       }
       auto* const from = in_place ? &recv : &send;
-      EXPECT_EQ(all.Run(in_place ? 8 : 7, op, from, &recv, kSkip), 1);
+      EXPECT_GE(all.Run(in_place ? 8 : 7, op, from, &recv, kSkip), 1);
       for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_TRUE(recv[rank] == expected[rank]);
     }
   }
