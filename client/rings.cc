@@ -1,6 +1,5 @@
 #include "client/rings.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,12 +146,7 @@ uint32_t Rings::Seen() {
 bool Rings::Spin(uint32_t seen) {
   // Acquire, as the consumer's own look at the tail.
   const std::atomic<uint32_t>* tail = consumer_.futex();
-  const int64_t end_ns = MonotonicNanos() + kSpinNs;
-  while (tail->load(std::memory_order_acquire) == seen) {
-    if (MonotonicNanos() > end_ns) return false;
-    ::sched_yield();
-  }
-  return true;
+  return spin_.Until([&] { return tail->load(std::memory_order_acquire) != seen; }, kSpinNs);
 }
 
 void Rings::Sleep(uint32_t seen, int64_t timeout_ns) {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/memory.h"
 #include "base/unique_fd.h"
+#include "base/yield_spin.h"
 #include "proto/shm/slot.h"
 
 namespace spccl::client {
@@ -91,6 +92,7 @@ class Rings {
   const UniqueFd doorbell_;
   const std::function<void(absl::Status)> on_broken_;
 
+  YieldSpin spin_;
   std::mutex mutex_;
   shm::Producer<shm::Submission> producer_;
   shm::Consumer<shm::Completion> consumer_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/cpu_slice.h"
 #include "base/status.h"
 
 namespace spccl::daemon {
@@ -71,6 +72,7 @@ Core::~Core() {
 }
 
 void Core::Run() {
+  (void)SetCpuSlice(kShortestCpuSliceNs);  // all operations wait for this thread
   engine_->EnterThread();
   bool cancelled = false;
   while (!(engine_->stopping() && engine_->quiet())) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/cpu_slice.h"
 #include "base/status.h"
 
 namespace spccl::daemon {
@@ -142,6 +143,10 @@ int64_t Scheduler::OldestSliceNanos(int64_t now_ns) const {
 }
 
 void Scheduler::Run(Channel& channel) {
+  // Between two tasks' slices it lets whoever waits for the core go first: a rank that was told a
+  // result, say. On Linux 6.18 a yield forfeits what is left of the thread's own slice, so that is
+  // a short one.
+  (void)SetCpuSlice(kShortestCpuSliceNs);
   const std::unique_ptr<std::byte[], AlignedDeleter> memory(new (std::align_val_t{64})
                                                                 std::byte[runtime::kScratchBytes]);
   const runtime::Scratch scratch(memory.get(), runtime::kScratchBytes);
@@ -169,6 +174,7 @@ void Scheduler::Run(Channel& channel) {
     const runtime::Progress progress = entry->task->RunOne(scratch);
     channel.slice_began_ns.store(0, std::memory_order_relaxed);
     const int64_t spent_ns = thread_clock_();
+    ::sched_yield();
     lock.lock();
     queue_.End(turn, spent_ns - std::exchange(charged_until_ns, spent_ns));
     if (progress == runtime::Progress::kDone) queue_.Remove(entry);

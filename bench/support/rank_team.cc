@@ -1,6 +1,5 @@
 #include "bench/support/rank_team.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -21,12 +20,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/status.h"
 
 namespace spccl::bench {
 namespace {
 
 constexpr size_t kRowLength = 4096;  // doubles a rank hands to a fold at a time
+constexpr int64_t kBarrierSpinNs = 10'000'000;
+constexpr int64_t kBarrierSleepNs = 100'000'000;  // a break may come just before a sleep
 constexpr size_t kMessageBytes = 512;
 constexpr int64_t kBarrierTimeoutNs = 300'000'000'000;
 constexpr int64_t kGraceNs = 2'000'000'000;
@@ -195,19 +197,24 @@ bool SharedBarrier::Wait(uint32_t parties, int64_t timeout_ns) {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == parties) {
     arrived_.store(0, std::memory_order_relaxed);  // ordered before the release below
     generation_.store(generation + 1, std::memory_order_release);
+    FutexWakeAll(&generation_);
     return broken_.load(std::memory_order_relaxed) == 0;
   }
   // acquire: pairs with the last one's release.
-  for (uint32_t turn = 0; generation_.load(std::memory_order_acquire) == generation; ++turn) {
-    if (broken_.load(std::memory_order_relaxed) != 0) return false;  // a flag; orders nothing
-    sched_yield();
-    if (turn % 1024 == 1023 && MonotonicNanos() > deadline) Break();
+  const auto passed = [&] {
+    return generation_.load(std::memory_order_acquire) != generation ||
+           broken_.load(std::memory_order_relaxed) != 0;  // a flag; orders nothing
+  };
+  while (!spin_.Until(passed, kBarrierSpinNs) && !passed()) {
+    if (MonotonicNanos() > deadline) Break();
+    FutexWait(&generation_, generation, kBarrierSleepNs);
   }
   return broken_.load(std::memory_order_relaxed) == 0;
 }
 
 void SharedBarrier::Break() {
   broken_.store(1, std::memory_order_relaxed);  // a flag; orders nothing
+  FutexWakeAll(&generation_);
 }
 
 absl::Status RankTeam::Barrier() {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/yield_spin.h"
 #include "bench/support/team.h"
 
 namespace spccl::bench {
@@ -31,8 +32,8 @@ class SharedArena {
   size_t size_bytes_ = 0;
 };
 
-// A barrier between processes; lives in shared, zero-filled memory. A waiter yields its core rather
-// than sleep, so that all leave within microseconds of the last one's arrival.
+// A barrier between processes; lives in shared, zero-filled memory. Where cores are free
+// waiters yield rather than sleep, so that all leave within microseconds of the last one's arrival.
 class SharedBarrier {
  public:
   // Returns false when the barrier was broken, or after `timeout_ns`, which breaks it for all.
@@ -44,6 +45,7 @@ class SharedBarrier {
   std::atomic<uint32_t> arrived_{0};
   std::atomic<uint32_t> generation_{0};
   std::atomic<uint32_t> broken_{0};
+  YieldSpin spin_;
 };
 
 // What a forked rank sees of its team. Borrowed from RunTeam; valid while the rank's body runs.
