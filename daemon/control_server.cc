@@ -1,11 +1,8 @@
 #include "daemon/control_server.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,57 +20,18 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_posix.h"
+#include "proto/shm/socket.h"
 
 namespace spccl::daemon {
 namespace {
 
 constexpr char kServiceName[] = "spccl.v1.Control";
-constexpr int kBacklog = 64;
 constexpr int kMaxThreads = 256;
 constexpr int kMaxStreamsPerConnection = 32;
 constexpr int kLeastPingIntervalMs = 500;
 constexpr int kMaxRequestBytes = 64 * 1024;
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr std::chrono::seconds kShutdownLimit(1);
-
-absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return absl::InvalidArgumentError(absl::StrCat("socket path too long: ", path));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
-// Removes the file of a socket that nobody listens on any more.
-absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
-  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe.valid()) return ErrnoStatus(errno, "socket");
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-      errno == EAGAIN) {  // EAGAIN: its backlog is full, so somebody listens
-    return absl::AlreadyExistsError(absl::StrCat("another daemon listens on ", path));
-  }
-  if (errno != ECONNREFUSED) return absl::OkStatus();  // no socket there: bind() will tell
-  if (::unlink(path.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("remove stale ", path));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<UniqueFd> Listen(const std::string& path) {
-  SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  SPCCL_RETURN_IF_ERROR(RemoveStale(path, address));
-  UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid()) return ErrnoStatus(errno, "socket");
-  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("bind ", path));
-  }
-  // Whoever may reach the folder may connect; who it is decides what it may do.
-  if (::chmod(path.c_str(), 0666) != 0) return ErrnoStatus(errno, absl::StrCat("chmod ", path));
-  if (::listen(listener.get(), kBacklog) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("listen on ", path));
-  }
-  return listener;
-}
 
 std::unique_ptr<grpc::Server> BuildServer(ControlService* service) {
   grpc::EnableDefaultHealthCheckService(true);
@@ -122,8 +80,10 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServ
   server->services_->server = BuildServer(&server->services_->service);
   if (server->services_->server == nullptr) return absl::InternalError("gRPC did not start");
   server->TellHealth();  // before anybody can ask
+  // Whoever may reach the folder may connect; who it is decides what it may do.
   SPCCL_ASSIGN_OR_RETURN(server->listener_,
-                         Listen(ControlSocketPath(server->options_.runtime_dir)));
+                         shm::ListenUnix(ControlSocketPath(server->options_.runtime_dir),
+                                         SOCK_STREAM | SOCK_NONBLOCK, 0666));
   server->accept_thread_ = std::thread([self = server.get()] { self->AcceptLoop(); });
   server->health_thread_ = std::thread([self = server.get()] { self->HealthLoop(); });
   return server;

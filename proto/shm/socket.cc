@@ -48,7 +48,6 @@ absl::Status SetSendTimeout(int socket, int64_t timeout_ns) {
   return absl::OkStatus();
 }
 
-// Removes a socket file that nobody listens on. Leaves a live one, and anything that is no socket.
 absl::StatusOr<UniqueFd> Connect(const std::string& path, int type, int64_t timeout_ns) {
   SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(type));
@@ -66,6 +65,7 @@ absl::StatusOr<UniqueFd> Connect(const std::string& path, int type, int64_t time
   return fd;
 }
 
+// Removes a socket file that nobody listens on. Leaves a live one, and anything that is no socket.
 absl::Status RemoveStaleSocket(const std::string& path, int type) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) {

@@ -27,7 +27,7 @@ absl::StatusOr<UniqueFd> ConnectSession(const std::string& path,
 // Binds and listens; replaces a stale socket file that nobody listens on. AlreadyExists: a live
 // one. FailedPrecondition: a file of another kind, which is left as it is.
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode);
-// The same for a socket of another type: SOCK_STREAM.
+// The same for a socket of another type, with or without SOCK_NONBLOCK.
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned mode);
 
 // Sends one packet; never raises SIGPIPE. On a non-blocking socket that is full: Unavailable.
