@@ -243,6 +243,8 @@ class PeerNodes final : public Nodes {
   }
 
   void OnStreamDown(peers::PeerId id, const absl::Status& status) {
+    const absl::Status reason =
+        status.ok() ? absl::UnavailableError("the connection was not used any more") : status;
     std::shared_ptr<ucx::Link> link;
     {
       const std::lock_guard lock(mutex_);
@@ -252,11 +254,10 @@ class PeerNodes final : public Nodes {
         if (found->second.offered) fabric_->Withdraw(*found->second.offered);
         peers_.erase(found);
       }
-      const absl::Status reason =
-          status.ok() ? absl::UnavailableError("the connection was not used any more") : status;
       if (events_.on_down) events_.on_down(id, reason);
     }
-    if (link != nullptr) fabric_->Disconnect(link);
+    // With the reason: an operation may learn of it here before its communicator does.
+    if (link != nullptr) fabric_->Disconnect(link, reason);
   }
 
   NodeInfo self_;

@@ -133,13 +133,14 @@ bool SoakProcess::Blame(spcclResult_t result, const std::string& phase,
                         std::span<const Part> parts) {
   if (result == spcclSuccess) return true;
   for (const Part& part : parts) {
-    spcclResult_t failed = spcclSuccess;
-    spcclCommGetAsyncError(part.member.handle, &failed);
-    if (failed == spcclSuccess) continue;
+    // An operation may end before its communicator learns why.
+    spcclResult_t failed = parts.size() == 1 ? result : spcclSuccess;
+    if (failed == spcclSuccess) spcclCommGetAsyncError(part.member.handle, &failed);
+    if (failed == spcclSuccess && *spcclGetLastError(part.member.handle) == '\0') continue;
     failed_members_ = &part.comm->members;
     return failure_.Ok(result, phase, part.member.handle);
   }
-  return failure_.Ok(result, phase, parts.size() == 1 ? parts[0].member.handle : nullptr);
+  return failure_.Ok(result, phase, nullptr);
 }
 
 uint64_t SoakProcess::CountWrong(const Part& part) {

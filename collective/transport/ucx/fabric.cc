@@ -106,9 +106,8 @@ absl::StatusOr<std::shared_ptr<Link>> Fabric::Connect(ConnectOptions options) {
   return link;
 }
 
-void Fabric::Disconnect(const std::shared_ptr<Link>& link) {
-  FailLink(link, absl::CancelledError(absl::StrCat("the link to ", link->name(), " was closed")),
-           /*by_us=*/true);
+void Fabric::Disconnect(const std::shared_ptr<Link>& link, const absl::Status& reason) {
+  FailLink(link, reason, /*by_us=*/true);
   const std::lock_guard lock(mutex_);
   peers_.erase(link->options_.expect);
   retired_.push_back(link->options_.expect);

@@ -82,8 +82,9 @@ class Fabric final : private WorkerHandler {
 
   // Does not wait for the peer: see Link::up().
   absl::StatusOr<std::shared_ptr<Link>> Connect(ConnectOptions options);
-  // Ends a link, whatever its state; its communicators fail. on_failed is not called.
-  void Disconnect(const std::shared_ptr<Link>& link);
+  // Ends a link, whatever its state; its communicators fail with the reason, which is not OK.
+  // on_failed is not called.
+  void Disconnect(const std::shared_ptr<Link>& link, const absl::Status& reason);
 
   // A second communicator of the same key is an error; so is a link that does not work.
   absl::StatusOr<std::unique_ptr<Communicator>> OpenCommunicator(CommunicatorOptions options);

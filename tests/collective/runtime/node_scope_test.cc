@@ -202,8 +202,8 @@ TEST(NodeScopeTest, ALinkThatEndsFailsTheOperationOnBothSides) {
         if (node == 0) {
           spccl::testing::ScratchMemory scratch;
           for (int i = 0; i < round; ++i) tasks[0]->RunOne(scratch.span());
-          nodes.fabric(0).Disconnect(nodes.link(0, 1));
-          nodes.fabric(1).Disconnect(nodes.link(1, 0));
+          nodes.fabric(0).Disconnect(nodes.link(0, 1), absl::UnavailableError("cut"));
+          nodes.fabric(1).Disconnect(nodes.link(1, 0), absl::UnavailableError("cut"));
         }
         RunTask(tasks[node].get(), 1);
       });

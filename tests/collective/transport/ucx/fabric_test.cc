@@ -264,8 +264,8 @@ TEST(FabricTest, ADisconnectedLinkCanBeMadeAnew) {
   Event up;
   Pair pair;
   const auto comm0 = pair.Open(0, kKey);
-  pair.fabric[0]->Disconnect(pair.link[0]);
-  EXPECT_FALSE(comm0->OpenOperation(Operation(1)).ok());
+  pair.fabric[0]->Disconnect(pair.link[0], absl::UnavailableError("not heard of"));
+  EXPECT_EQ(comm0->OpenOperation(Operation(1)).status().message(), "lost rank 1: not heard of");
   EXPECT_TRUE(pair.failed[1].Await());
   const Offer own = pair.fabric[0]->MakeOffer(), peer = pair.fabric[1]->MakeOffer();
   ASSERT_TRUE(pair.fabric[1]->Connect({.name = "node0", .own = peer, .peer = own}).ok());
@@ -276,7 +276,7 @@ TEST(FabricTest, ADisconnectedLinkCanBeMadeAnew) {
   EXPECT_TRUE((*again)->up());
   EXPECT_GT((*again)->counters().round_trip_ns, 0);
   EXPECT_FALSE(pair.fabric[0]->Connect({.name = "x", .own = own, .peer = peer}).ok());
-  pair.fabric[0]->Disconnect(*again);
+  pair.fabric[0]->Disconnect(*again, absl::CancelledError("the end"));
 }
 
 TEST(FabricTest, AThousandCommunicatorsLeaveNothingBehind) {

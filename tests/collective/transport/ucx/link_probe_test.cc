@@ -88,7 +88,7 @@ TEST(LinkProbeTest, EarlyFramesKeepTheirAllowance) {
 
 TEST(LinkProbeTest, ALinkThatHasEndedMeasuresNothing) {
   Pair pair;
-  pair.fabric[0]->Disconnect(pair.link[0]);
+  pair.fabric[0]->Disconnect(pair.link[0], absl::CancelledError("the end"));
   bool told = false;
   pair.link[0]->Measure([&told] { told = true; });
   EXPECT_FALSE(told);

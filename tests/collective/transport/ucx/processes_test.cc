@@ -232,7 +232,7 @@ TEST(ProcessDeathTest, AFrozenPeerHoldsUpNothing) {
     }
     if (sink.AwaitFrames(50).size() != 50) return 3;  // of the one that lives
     // What the daemon does when its heartbeat fails.
-    node.fabric->Disconnect(node.links[1]);
+    node.fabric->Disconnect(node.links[1], absl::UnavailableError("not heard of"));
     if (sink.AwaitFailure().first != 1) return 4;
     operation->Stop();
     operation.reset();
