@@ -3,12 +3,13 @@
 
 #include <algorithm>
 
-#if defined(__has_feature)
+// GCC's macro first: headers of others define __has_feature there, as one that knows nothing.
+#if defined(__SANITIZE_THREAD__)
+#define SPCCL_THREAD_SANITIZER 1
+#elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define SPCCL_THREAD_SANITIZER 1
 #endif
-#elif defined(__SANITIZE_THREAD__)
-#define SPCCL_THREAD_SANITIZER 1
 #endif
 
 namespace spccl {
