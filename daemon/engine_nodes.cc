@@ -103,11 +103,15 @@ void Engine::OnNodeDown(NodeId node, const absl::Status& status) {
     if (entry == nullptr) continue;
     const NodeGroup& group = *entry->group;
     CommFailure failure{.status = status};
+    // Whatever broke, to this node's ranks it is others' failure, as a rank's death is.
+    if (entry->comm.forming()) {
+      failure.status =
+          absl::AbortedError(absl::StrCat("forming the communicator: ", status.message()));
+    }
     for (uint32_t i = 0; i < group.nodes.size(); ++i) {
       if (group.nodes[i].id != node) continue;
       const auto rank = std::find(group.node_of_rank.begin(), group.node_of_rank.end(), i);
       failure.culprit_rank = static_cast<int>(rank - group.node_of_rank.begin());
-      // Whatever broke, to this node's ranks it is others' failure, as a rank's death is.
       failure.status =
           absl::AbortedError(absl::StrCat("lost ", RanksOf(group, i), ": ", status.message()));
     }

@@ -135,18 +135,25 @@ class EngineMeetingTest : public ::testing::Test {
     nodes_->Say(node, message);
   }
 
-  // A is the root, of rank 0 here, rank 1 of its own, and rank 2 of B.
-  void MeetAtA() {
+  // Rank 0 of 3 joins, by an id of A's.
+  void AskA(UniqueIdBytes* issued) {
     const auto id = UniqueIds(kA, "fake:2").Issue(::getuid());
     ASSERT_THAT(id, IsOk());
     const shm::Request init = client_->MakeCommInit(std::string(id->begin(), id->end()), 3, 0);
     ASSERT_THAT(client_->Send(init), IsOk());
     request_id_ = init.request_id;
     join_ = nodes_->Await(kA, Kind::kJoin).join();
+    *issued = *id;
+  }
+
+  // A is the root, of rank 0 here, rank 1 of its own, and rank 2 of B.
+  void MeetAtA() {
+    UniqueIdBytes id;
+    ASSERT_NO_FATAL_FAILURE(AskA(&id));
     v1::PeerMessage message;
     v1::Form& form = *message.mutable_form();
-    form.set_unique_id(std::string(id->begin(), id->end()));
-    form.set_comm_key(BytesOf(ParseUniqueId(*id)->key));
+    form.set_unique_id(std::string(id.begin(), id.end()));
+    form.set_comm_key(BytesOf(ParseUniqueId(id)->key));
     for (const NodeId node : {NodeId{1}, kA, kB}) {
       v1::Node& said = *form.add_nodes();
       said.set_boot_id(node);
@@ -293,6 +300,18 @@ TEST_F(EngineMeetingTest, AnotherNodesDaemonThatStopsIsALossOfItsRanks) {
   ASSERT_THAT(reply, IsOk());
   EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
   EXPECT_THAT(reply->message, HasSubstr("lost rank 1: node2: spccld is stopping"));
+}
+
+TEST_F(EngineMeetingTest, ARootThatIsLostEndsTheFormingAndIsNamed) {
+  Begin(/*measures=*/true);
+  UniqueIdBytes id;
+  ASSERT_NO_FATAL_FAILURE(AskA(&id));
+  nodes_->Down(kA, absl::UnavailableError("nothing heard of node2 (fake:2) for 2.5 s"));
+  const auto reply = client_->AwaitReply(request_id_);
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+  EXPECT_THAT(reply->message,
+              HasSubstr("forming the communicator: nothing heard of node2 (fake:2) for 2.5 s"));
 }
 
 // In the next three a rank of B leaves, by which the daemon sees that another algorithm was set.

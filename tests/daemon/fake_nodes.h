@@ -30,6 +30,10 @@ class FakeNodes final : public Nodes {
                          .address = "fake:" + std::to_string(node),
                          .boot_id = node});
   }
+  void Down(NodeId node, const absl::Status& reason) {
+    const std::lock_guard lock(mutex_);
+    events_.on_down(node, reason);
+  }
   void Say(NodeId node, const v1::PeerMessage& message) {
     const std::lock_guard lock(mutex_);
     events_.on_message(node, std::make_shared<const v1::PeerMessage>(message));

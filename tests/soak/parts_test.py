@@ -92,6 +92,14 @@ class JudgementTest(unittest.TestCase):
         self.assertEqual(named_ranks(failed("ranks 0 and 1", members=[2, 1])["failed"]), {2, 1})
         self.judge(failed("rank 0 died", members=[2, 1]), failed("rank 2 died"))
 
+    def test_who_joins_may_be_told_of_the_host_instead(self):
+        cut = Fault("host 1 being cut off", culprits=lambda own: {2}, hosts=lambda own: {0})
+        for text, phase, told in (("heard of vm (10.77.0.1:7440)", "spcclCommInitRank", True),
+                                  ("heard of vm (10.77.0.2:7440)", "spcclCommInitRank", False),
+                                  ("heard of vm (10.77.0.1:7440)", "all_reduce", False)):
+            with self.subTest(text, phase=phase):
+                self.assertEqual(cut.is_told((0,), failed(text, phase=phase)["failed"]), told)
+
     def test_one_is_told_of_another_that_was_told(self):
         self.judge(failed("rank 2 died"), failed("rank 0 aborted", members=[0, 1]))
 
@@ -113,6 +121,10 @@ class JudgementTest(unittest.TestCase):
     def test_nobody_is_told_of_the_culprit(self):
         with self.assertRaises(Trouble):
             self.judge(failed("rank 1 aborted"), failed("rank 0 aborted"))
+
+    def test_nobody_can_be_told_of_one_that_ended_before_it_gave_an_id(self):
+        waits = failed("rank 2 has not come", result=0, phase="meet")
+        self.assertEqual(self.judge(waits, waits), 2)
 
     def test_unharmed_jobs_must_be_done_and_close_what_they_open(self):
         ended({(0,): DONE}, None, doomed=False).judge()

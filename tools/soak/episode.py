@@ -77,7 +77,8 @@ class Events:
             own = job.plan.ranks_on(host)
             if own:
                 self._harm(job, Fault(f"the end of host {host + 1}'s daemon",
-                                      culprits=lambda _, own=own: own, daemon_of=own))
+                                      culprits=lambda _, own=own: own, daemon_of=own,
+                                      hosts=lambda _: {host}))
         self.lost[self.world.daemons[host]] = kills
         self.world.daemons[host].send(signal.SIGKILL if kills else signal.SIGTERM)
         self.counts["daemons lost"] += 1
@@ -90,7 +91,9 @@ class Events:
                 self._harm(job, Fault(
                     f"host {host + 1} being cut off",
                     culprits=lambda ranks, own=own, others=others:
-                        others if set(ranks) & own else own))
+                        others if set(ranks) & own else own,
+                    hosts=lambda ranks, own=own:
+                        set(range(HOSTS)) - {host} if set(ranks) & own else {host}))
         self.world.lab.say("cut", host + 1)
         self.counts["long cuts" if for_long else "brief cuts"] += 1
 

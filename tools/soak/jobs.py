@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 
+import netlab
 from processes import Process
 from world import Trouble
 
@@ -101,7 +102,10 @@ class RunningJob:
                 named.append(self._judge_failure(who, ranks, said["failed"]))
             else:
                 self._judge_success(who, said["done"])
-        if self.fault and named and not any(named):
+        # Where all wait for a first id that never comes, nobody has asked a daemon for anything.
+        met = any(said["failed"]["phase"] != "meet"
+                  for said in self.processes.values() if "failed" in said)
+        if self.fault and met and not any(named):
             raise Trouble(f"{self}: nobody was told of {self.fault}: "
                           f"{[said.get('failed') for said in self.processes.values()]}")
         return len(named)
@@ -148,11 +152,14 @@ class Fault:
     """What was done to a job: by it, errors are expected."""
 
     def __init__(self, what, killed=(), culprits=None, reason=None, daemon_of=(),
-                 pids=()):
+                 pids=(), hosts=None):
         self.pids = pids  # of the killed: of several operations' errors, whose rank it is is not known
         self.what, self.killed, self.reason = what, set(killed), reason
         self.culprits = culprits or (lambda ranks: set())  # whom a process of these ranks is told of
         self.daemon_of = set(daemon_of)                    # ranks whose own daemon is lost
+        # Of which hosts it may be told instead while a communicator forms: who asks another node's
+        # daemon for it does not know yet which ranks are there.
+        self.hosts = hosts or (lambda ranks: set())
 
     def __str__(self):
         return self.what
@@ -163,6 +170,9 @@ class Fault:
         if failed["result"] != REMOTE_ERROR:
             return False
         if self.reason and self.reason in failed["text"]:
+            return True
+        if failed["phase"] == "spcclCommInitRank" and any(
+                f"({netlab.address(host + 1)}:" in failed["text"] for host in self.hosts(ranks)):
             return True
         return (bool(named_ranks(failed) & self.culprits(ranks))
                 or any(f"(pid {pid}" in failed["text"] for pid in self.pids))
