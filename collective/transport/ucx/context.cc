@@ -67,10 +67,10 @@ absl::StatusCode CodeOf(ucs_status_t status) {
 const Settings& DefaultSettings() {
   static const Settings* const settings = new Settings{
       // A dead peer's connection is reset; the daemons' heartbeat tells of one that is unplugged or
-      // frozen. TCP's own keep-alive must not: if it gives a connection up while UCX looks after
-      // it, UCX 1.13 puts a buffer back that it does not have (see docs/adr/0006).
+      // frozen. TCP's own keep-alive and UCX's must not: if a connection breaks while UCX looks
+      // after it, UCX 1.13 puts a buffer back that it does not have (see docs/adr/0006).
       {"TCP_KEEPIDLE", "inf"},
-      {"KEEPALIVE_INTERVAL", "1s"},
+      {"KEEPALIVE_INTERVAL", "inf"},
       // Connecting to a host that does not answer must not hold up the thread that all share.
       {"TCP_CONN_NB", "y"},
       // UCX 1.13 aborts the process (uct_iface.h, "comp->count > 0") if a peer dies in the middle

@@ -53,7 +53,8 @@ struct ConnectOptions {
   // Called once when the peer has proved itself on the link (see Link::up), by a worker's thread.
   std::function<void()> on_up = {};
   // Called once if the link fails by itself, by a worker's thread, after all its communicators were
-  // told. May call anything of the fabric but its destructor.
+  // told. May call anything of the fabric but its destructor. That the other side has disconnected
+  // is no such failure: the caller has to look whether the peer lives.
   std::function<void(const absl::Status&)> on_failed = {};
 };
 
