@@ -160,7 +160,7 @@ class Draw:
 
     def abort(self):
         job = self.doom(self.random.randrange(len(self.jobs)))
-        self.event(self.moment(), "abort", job.number, self.random.randrange(1 << 16))
+        self.event(self.moment(), "abort", job.number)
 
     def freeze(self):
         job = self.random.choice(self.jobs)
