@@ -31,8 +31,8 @@ class PlanTest(unittest.TestCase):
         themes = {episode.theme for episode in episodes()}
         self.assertEqual(themes, {*plan.THEMES, *plan.LAB_THEMES})
         kinds = {event.kind for episode in episodes() for event in episode.events}
-        self.assertEqual(kinds, {"kill", "abort", "freeze", "lose_daemon", "cut", "join", "loss",
-                                 "settings", "look", "reload"})
+        self.assertEqual(kinds, {"kill", "abort", "freeze", "lose_daemon", "cut", "cut_briefly", "join",
+                                 "loss", "settings", "look", "reload"})
 
     def test_nothing_is_cut_where_there_is_no_lab(self):
         self.assertLessEqual({episode.theme for episode in episodes(with_lab=False)},
@@ -53,7 +53,7 @@ class PlanTest(unittest.TestCase):
                     harmed.add(event.arguments[0])
                 if event.kind == "lose_daemon":
                     harmed |= {job.number for job in episode.jobs if event.arguments[0] in job.hosts}
-                if event.kind == "cut" and event.arguments[1]:
+                if event.kind == "cut":
                     harmed |= {job.number for job in episode.jobs
                                if event.arguments[0] in job.hosts and len(set(job.hosts)) > 1}
             self.assertEqual(harmed, {job.number for job in episode.jobs if job.doomed}, episode)

@@ -79,11 +79,17 @@ class Events:
         self.world.daemons[host].send(signal.SIGKILL if kills else signal.SIGTERM)
         self.counts["daemons lost"] += 1
 
-    def cut(self, host, for_long):
+    def cut_briefly(self, host, seconds):
+        self.world.lab.say("cut", host + 1)
+        time.sleep(seconds)
+        self.join(host)
+        self.counts["brief cuts"] += 1
+
+    def cut(self, host):
         for job in self.jobs:
             own = job.plan.ranks_on(host)
             others = set(range(job.plan.ranks)) - own
-            if for_long and own and others:
+            if own and others:
                 self._harm(job, Fault(
                     f"host {host + 1} being cut off",
                     culprits=lambda ranks, own=own, others=others:
@@ -91,7 +97,7 @@ class Events:
                     hosts=lambda ranks, own=own:
                         set(range(HOSTS)) - {host} if set(ranks) & own else {host}))
         self.world.lab.say("cut", host + 1)
-        self.counts["long cuts" if for_long else "brief cuts"] += 1
+        self.counts["long cuts"] += 1
 
     def join(self, host):
         """Also forgets, on all hosts, which of them did not answer: see docs/adr/0008."""

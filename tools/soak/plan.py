@@ -172,18 +172,15 @@ class Draw:
         self.doom_those(lambda job: host in job.hosts)
         self.event(self.moment(), "lose_daemon", host, self.random.random() < 0.7)
 
-    def cut(self, length_s):
-        host = self.any_host()
-        at_s = self.moment()
-        self.event(at_s, "cut", host, length_s > BRIEFLY_S)
-        self.event(at_s + length_s, "join", host)
-        return host
-
     def brief_cut(self):
-        self.cut(round(self.random.uniform(0.1, BRIEFLY_S), 3))
+        """One event: were the end another one, what happens before it could delay it for too long."""
+        length_s = round(self.random.uniform(0.1, BRIEFLY_S), 3)
+        self.event(self.moment(), "cut_briefly", self.any_host(), length_s)
 
     def long_cut(self):
-        host = self.cut(FOR_LONG_S)
+        host, at_s = self.any_host(), self.moment()
+        self.event(at_s, "cut", host)
+        self.event(at_s + FOR_LONG_S, "join", host)
         self.doom_those(lambda job: host in job.hosts and len(set(job.hosts)) > 1)
 
     def loss(self):
