@@ -170,7 +170,8 @@ TEST_F(NodesTest, ACommunicatorCanBeMadeAndDestroyedAgainAndAgain) {
   // Connections to the other nodes stay for a while: one stream and its data links each.
   const Holdings after = AwaitHoldings(daemons_[1]->pid(), before, 100);
   EXPECT_LE(after.descriptors, before.descriptors + 32);
-  EXPECT_EQ(after.shared_mappings, before.shared_mappings);
+  // Less, where what an earlier test held was still there at first.
+  EXPECT_LE(after.shared_mappings, before.shared_mappings);
 }
 
 }  // namespace

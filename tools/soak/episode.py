@@ -41,8 +41,11 @@ class Events:
         ranks = {rank for process in killed for rank in process}
         self._harm(job, Fault(f"the kill of ranks {sorted(ranks)}", killed, lambda own: ranks,
                               pids=[job.pid(i) for i in victims]))
-        for i in victims:
-            os.kill(job.pid(i), signal.SIGKILL)
+        for pid in [job.pid(i) for i in victims]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it was told of the first one's end, and has ended
             self.counts["kills"] += 1
 
     def abort(self, number):
