@@ -20,6 +20,14 @@ function(spccl_precompiled_header NAME)
   target_precompile_headers(${NAME} PRIVATE ${ARGN})
 endfunction()
 
+# Such builds compile the tests themselves, which are half of all, without
+# optimisation: that takes a third of the compiler's time less. What they test has it.
+function(spccl_compile_fast NAME)
+  if(SPCCL_PRECOMPILE)
+    target_compile_options(${NAME} PRIVATE -O0)
+  endif()
+endfunction()
+
 find_program(SPCCL_LLD ld.lld)
 if(SPCCL_PRECOMPILE)
   if(SPCCL_LLD)
@@ -36,6 +44,7 @@ if(SPCCL_PRECOMPILE)
     # As the executables that use it, or the compiler refuses it.
     set_target_properties(spccl_precompiled_test PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(spccl_precompiled_test PRIVATE -fPIE)
+    spccl_compile_fast(spccl_precompiled_test)
   endif()
   # ccache takes the header's content for granted only when told that it may.
   if(CMAKE_CXX_COMPILER_LAUNCHER STREQUAL "${SPCCL_CCACHE}")

@@ -75,12 +75,15 @@ endfunction()
 # spccl_test(NAME SRCS a_test.cc... DEPS lib... [TIMEOUT s] [LABELS l...] [SINGLE_THREADED]): a GoogleTest
 # executable that ctest runs whole, as one test (a process a case would cost more than the cases).
 # SINGLE_THREADED, also a label: neither the test nor what it calls starts a thread, or shares memory
-# with another process.
+# with another process. OPTIMISED: the test itself computes much.
 function(spccl_test NAME)
-  cmake_parse_arguments(ARG "SINGLE_THREADED" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SINGLE_THREADED;OPTIMISED" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  spccl_precompile(${NAME} spccl_precompiled_test)
+  if(NOT ARG_OPTIMISED)
+    spccl_precompile(${NAME} spccl_precompiled_test)
+    spccl_compile_fast(${NAME})
+  endif()
   spccl_compile_together(${NAME} OFF)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
