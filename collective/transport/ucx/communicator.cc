@@ -222,7 +222,9 @@ absl::StatusOr<std::shared_ptr<CommunicatorState::Operation>> CommunicatorState:
   const Lock lock(mutex);
   if (closed) return absl::CancelledError("the communicator is closed");
   if (failure.has_value()) {
-    return Annotate(failure->reason, absl::StrCat("lost rank ", failure->rank));
+    // Whatever broke, to whoever asks it is another one's failure, as a rank's death is.
+    return absl::AbortedError(
+        absl::StrCat("lost rank ", failure->rank, ": ", failure->reason.message()));
   }
   SPCCL_CHECK(!last_opened.has_value() || options.sequence > *last_opened);
   last_opened = options.sequence;

@@ -256,7 +256,7 @@ TEST(FabricTest, APeerThatGoesIsToldToOperationsAndToTheOwner) {
   EXPECT_TRUE(pair.failed[0].Await());
   EXPECT_EQ(sink0.failures(), 1);
   EXPECT_FALSE((*op0)->Send({.from = 0, .to = 1}, MakeFrame(10, 1)).ok());
-  EXPECT_FALSE(comm0->OpenOperation(Operation(2)).ok());
+  EXPECT_EQ(comm0->OpenOperation(Operation(2)).status().code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(pair.fabric[0]->OpenCommunicator({Key128{8, 8}, {nullptr, pair.link[0]}}).ok());
 }
 
