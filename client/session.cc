@@ -263,14 +263,18 @@ uint64_t Session::Window() const {
   return std::clamp<uint64_t>(shm::kCompletionCapacity / comms, 1, kLargestWindow);
 }
 
+absl::Status Session::DaemonIs(const char* what) const {
+  return absl::UnavailableError(
+      absl::StrCat("the daemon (spccld, pid ", daemon_pid_, ") at ", path_, " ", what));
+}
+
 absl::Status Session::ListenUntilEnd() {
   shm::Reply reply;
   for (;;) {
     auto packet = shm::ReceivePacket(socket_.get(), &reply, sizeof reply);
     if (!packet.ok() || packet->bytes == 0) {
       const std::lock_guard lock(mutex_);
-      return absl::UnavailableError(absl::StrCat("the daemon (spccld, pid ", daemon_pid_, ") at ",
-                                                 path_, goodbye_ ? " has stopped" : " has gone"));
+      return goodbye_.ok() ? DaemonIs("has gone") : goodbye_;
     }
     if (!IsWellFormed(*packet, reply)) {
       return absl::InternalError(
@@ -311,7 +315,8 @@ void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
                             StatusOfWire(reply.result, shm::TextOf(reply.message)));
       break;
     case shm::ReplyType::kGoodbye:
-      goodbye_ = true;
+      goodbye_ = reply.result == 0 ? DaemonIs("has stopped")
+                                   : StatusOfWire(reply.result, shm::TextOf(reply.message));
       break;
   }
   changed_.notify_all();

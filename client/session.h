@@ -81,6 +81,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::Status StartListening();
   absl::StatusOr<bool> ProbeAttach();
   void Listen();
+  absl::Status DaemonIs(const char* what) const;
   absl::Status ListenUntilEnd();
   void Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds);
   void AbandonLocked(uint32_t comm_id);
@@ -101,7 +102,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
   std::map<uint32_t, absl::Status> failed_comms_;
   absl::Status dead_;
-  bool goodbye_ = false;
+  absl::Status goodbye_;  // why the daemon is about to end the session, once it has said so
 
   std::thread listener_;
 };

@@ -251,6 +251,16 @@ void Engine::Record(std::string kind, const std::string& job_id, uint64_t comm_i
   events_.Record(std::move(event));
 }
 
+void Engine::SayGoodbye(Session& session, shm::Result result, std::string_view reason) {
+  if (!session.port) return;
+  shm::Reply goodbye{};
+  goodbye.magic = shm::kSessionMagic;
+  goodbye.type = shm::ReplyType::kGoodbye;
+  goodbye.result = static_cast<uint32_t>(result);
+  shm::SetText(goodbye.message, reason);
+  Send(session, goodbye);
+}
+
 void Engine::BeginStop() {
   if (stopping_) return;
   stopping_ = true;
@@ -258,12 +268,7 @@ void Engine::BeginStop() {
   StopListening();
   Record("stopping", "", 0, 0, "spccld is stopping");
   for (const auto& [id, session] : registry_.sessions) {
-    if (!session->port) continue;
-    shm::Reply goodbye{};
-    goodbye.magic = shm::kSessionMagic;
-    goodbye.type = shm::ReplyType::kGoodbye;
-    shm::SetText(goodbye.message, "spccld is stopping");
-    Send(*session, goodbye);
+    SayGoodbye(*session, shm::Result::kSuccess, "spccld is stopping");
   }
   std::vector<uint64_t> idle;
   for (const auto& [id, entry] : registry_.comms) {
@@ -306,7 +311,8 @@ absl::Status Engine::AbortComm(uint64_t comm_id, const std::string& reason) {
 }
 
 EndedJob Engine::EndJob(const std::string& job_id) {
-  constexpr char kReason[] = "its job has ended";
+  const std::string reason =
+      absl::StrCat("job ", job_id, " was ended by an operator or the batch system");
   EndedJob ended;
   std::vector<uint64_t> comms, sessions;
   for (const auto& [id, entry] : registry_.comms) {
@@ -318,9 +324,16 @@ EndedJob Engine::EndJob(const std::string& job_id) {
     ended.buffer_bytes += session->buffer_bytes;
   }
   for (const uint64_t id : comms) {
-    FailComm(id, {.status = absl::AbortedError(kReason), .expected = true});
+    FailComm(id, {.status = absl::AbortedError(reason), .expected = true});
   }
-  for (const uint64_t id : sessions) CloseSession(id, kReason, LogLevel::kInfo);
+  for (const uint64_t id : sessions) {
+    // Without a word its ranks would take this daemon to have died.
+    if (Session* const session = registry_.FindSession(id)) {
+      SayGoodbye(*session, shm::Result::kRemoteError, reason);
+    }
+    // To ranks of other jobs, where they share a communicator, it is that rank's end.
+    CloseSession(id, absl::StrCat("has lost its session: ", reason), LogLevel::kInfo);
+  }
   ended.communicators = static_cast<uint32_t>(comms.size());
   ended.sessions = static_cast<uint32_t>(sessions.size());
   return ended;

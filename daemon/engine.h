@@ -30,6 +30,7 @@
 #include "daemon/registry.h"
 #include "daemon/scheduler.h"
 #include "daemon/submission_check.h"
+#include "proto/shm/result.h"
 #include "proto/shm/session.h"
 #include "proto/shm/socket.h"
 
@@ -107,6 +108,8 @@ class Engine {
   absl::Status WatchSession(Session& session);
   void CheckDeadlines(int64_t now_ns);
   void OnPeerGone(uint64_t session_id);
+  // Tells a client why its session is about to end.
+  void SayGoodbye(Session& session, shm::Result result, std::string_view reason);
   void CloseSession(uint64_t session_id, const std::string& reason, LogLevel level);
   // Closes it in the next turn of the loop, for callers that are in the middle of something.
   void Doom(uint64_t session_id, std::string reason);

@@ -84,7 +84,9 @@ static_assert(sizeof(Request) == 256);
 enum class ReplyType : uint32_t {
   kReply = 1,
   kCommFailed = 2,  // notice: value is the comm_id, result and message say why
-  kGoodbye = 3,     // notice: the daemon is stopping
+  // Notice: the session is about to end. With result 0 the daemon is stopping; else result and
+  // message say why.
+  kGoodbye = 3,
 };
 
 struct Reply {

@@ -259,6 +259,26 @@ TEST_F(SessionTest, GoodbyeIsRememberedAsTheReason) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
+TEST_F(SessionTest, AGoodbyeWithAReasonIsToldAsItIs) {
+  const spcclComm_t comm = OneRank();
+  const std::vector<float> send = Rising(8);
+  std::vector<float> recv(8);
+  const auto end =
+      ResultAfter([&] { return Sum(send, &recv, comm); },
+                  [&] {
+                    daemon_.Send(Notice(shm::ReplyType::kGoodbye, 0, shm::Result::kRemoteError,
+                                        "job u1.j2 was ended"));
+                    daemon_.Kill();
+                  });
+  EXPECT_EQ(end.first, spcclRemoteError);
+  EXPECT_THAT(end.second, HasSubstr("job u1.j2 was ended"));
+  EXPECT_THAT(end.second, ::testing::Not(HasSubstr("the daemon")));
+  spcclResult_t async;
+  EXPECT_EQ(spcclCommGetAsyncError(comm, &async), spcclSuccess);
+  EXPECT_EQ(async, spcclRemoteError);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(SessionTest, ALateReplyIsAnErrorAndALateCommunicatorIsAborted) {
   auto session = Process::Get().LiveSession();
   ASSERT_TRUE(session.ok()) << session.status();

@@ -407,7 +407,19 @@ TEST(CoreTest, ARegisteredJobOwnsItsUsersSessionsAndEndsThem) {
   EXPECT_EQ(ended->sessions, 2u);
   EXPECT_EQ(ended->communicators, 1u);
   EXPECT_EQ(ended->buffer_bytes, 4096u);
-  for (auto& rank : *ranks) EXPECT_TRUE(rank.client.AwaitHangup());
+  const auto says_why =
+      HasSubstr("job " + job.id() + " was ended by an operator or the batch system");
+  for (auto& rank : *ranks) {
+    const auto failed = rank.client.AwaitNotice(shm::ReplyType::kCommFailed);
+    ASSERT_THAT(failed, IsOk());
+    EXPECT_EQ(failed->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+    EXPECT_THAT(failed->message, says_why);
+    const auto goodbye = rank.client.AwaitNotice(shm::ReplyType::kGoodbye);
+    ASSERT_THAT(goodbye, IsOk());
+    EXPECT_EQ(goodbye->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+    EXPECT_THAT(goodbye->message, says_why);
+    EXPECT_TRUE(rank.client.AwaitHangup());
+  }
   snapshot = env.core().GetSnapshot();
   ASSERT_THAT(snapshot, IsOk());
   EXPECT_EQ(snapshot->core.sessions, 1u);  // the stranger's
