@@ -50,7 +50,8 @@ set(SPCCL_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   # Ranks are forked, also from programs with threads: their own then start anew. By default each
   # process waits for a second before it exits, for races at exit: a thousand short ones are too many.
-  "TSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/cmake/tsan.supp':second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=0")
+  # The history is long enough that a report names both stacks, by which cmake/tsan.supp goes.
+  "TSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/cmake/tsan.supp':second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=0:history_size=4")
 if(SPCCL_SANITIZE MATCHES "thread")
   # UCX patches madvise, which a thread calls when it ends, after ThreadSanitizer has let go of it.
   list(APPEND SPCCL_TEST_ENVIRONMENT "UCX_MEM_MMAP_HOOK_MODE=none")

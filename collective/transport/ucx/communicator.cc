@@ -222,9 +222,7 @@ absl::StatusOr<std::shared_ptr<CommunicatorState::Operation>> CommunicatorState:
   const Lock lock(mutex);
   if (closed) return absl::CancelledError("the communicator is closed");
   if (failure.has_value()) {
-    // Whatever broke, to whoever asks it is another one's failure, as a rank's death is.
-    return absl::AbortedError(
-        absl::StrCat("lost rank ", failure->rank, ": ", failure->reason.message()));
+    return failure->AsLoss();
   }
   SPCCL_CHECK(!last_opened.has_value() || options.sequence > *last_opened);
   last_opened = options.sequence;
@@ -308,6 +306,16 @@ void CommunicatorState::Close() {
   for (const auto& link : links) link->CloseFlow(key);
 }
 
+absl::Status CommunicatorState::Failure::AsLoss() const {
+  return absl::AbortedError(absl::StrCat("lost rank ", rank, ": ", reason.message()));
+}
+
+// What came of a Submit() to a link behind which the rank is.
+static absl::Status OrLoss(const Link& link, uint32_t rank, absl::Status submitted) {
+  const absl::Status reason = submitted.ok() ? absl::OkStatus() : link.status();
+  return reason.ok() ? submitted : CommunicatorState::Failure{rank, reason}.AsLoss();
+}
+
 // One operation's transport.
 class UcxTransport final : public Transport {
  public:
@@ -341,7 +349,7 @@ class UcxTransport final : public Transport {
                     .stream = static_cast<uint8_t>(stream),
                     .index = index,
                     .frame_bytes = frame.size_bytes()};
-    return link->Submit(message, std::move(frame));
+    return OrLoss(*link, tag.to, link->Submit(message, std::move(frame)));
   }
 
   bool HasRoom(uint32_t to) override {
@@ -365,15 +373,17 @@ absl::StatusOr<std::unique_ptr<Transport>> Communicator::OpenOperation(
   SPCCL_ASSIGN_OR_RETURN(auto operation, state_->Open(options));
   // From here on the operation ends when the transport does.
   auto transport = std::make_unique<UcxTransport>(state_, operation, options);
-  for (const auto& link : state_->links) {
-    SPCCL_RETURN_IF_ERROR(link->Submit({.kind = MessageKind::kOpen,
-                                        .communicator = state_->key,
-                                        .sequence = options.sequence,
-                                        .facts = options.facts},
-                                       Frame()));
+  for (size_t i = 0; i < state_->links.size(); ++i) {
+    Link& link = *state_->links[i];
+    const absl::Status submitted = link.Submit({.kind = MessageKind::kOpen,
+                                                .communicator = state_->key,
+                                                .sequence = options.sequence,
+                                                .facts = options.facts},
+                                               Frame());
+    SPCCL_RETURN_IF_ERROR(OrLoss(link, state_->rank_of_link[i], submitted));
   }
   const CommunicatorState::Lock lock(state_->mutex);
-  if (operation->failure.has_value()) return operation->failure->reason;
+  if (operation->failure.has_value()) return operation->failure->AsLoss();
   return transport;
 }
 

@@ -44,6 +44,9 @@ struct CommunicatorState : std::enable_shared_from_this<CommunicatorState> {
   struct Failure {
     uint32_t rank;
     absl::Status reason;
+    // For an operation that meets it. Whatever broke, to this node's ranks it is another one's
+    // failure, as a rank's death is.
+    absl::Status AsLoss() const;
   };
   struct Operation {
     bool opened = false, stopped = false, failure_told = false;

@@ -255,7 +255,9 @@ TEST(FabricTest, APeerThatGoesIsToldToOperationsAndToTheOwner) {
   EXPECT_NE(reason.message().find("node1"), std::string::npos) << reason;
   EXPECT_TRUE(pair.failed[0].Await());
   EXPECT_EQ(sink0.failures(), 1);
-  EXPECT_FALSE((*op0)->Send({.from = 0, .to = 1}, MakeFrame(10, 1)).ok());
+  const absl::Status sent = (*op0)->Send({.from = 0, .to = 1}, MakeFrame(10, 1));
+  EXPECT_EQ(sent.code(), absl::StatusCode::kAborted) << sent;
+  EXPECT_EQ(sent.message().substr(0, 13), "lost rank 1: ") << sent;
   EXPECT_EQ(comm0->OpenOperation(Operation(2)).status().code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(pair.fabric[0]->OpenCommunicator({Key128{8, 8}, {nullptr, pair.link[0]}}).ok());
 }
