@@ -16,6 +16,12 @@ class DocumentsTest(unittest.TestCase):
         blocks = re.findall(r"```c\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
         self.assertEqual(blocks, [(ROOT / "examples/first.c").read_text()])
 
+    def test_the_readme_leads_to_every_document(self):
+        text = (ROOT / "README.md").read_text()
+        missing = [document.name for document in sorted((ROOT / "docs").glob("*.md"))
+                   if f"](docs/{document.name})" not in text]
+        self.assertEqual(missing, [])
+
     def test_links_lead_to_files_that_exist(self):
         broken = []
         for document in DOCUMENTS:

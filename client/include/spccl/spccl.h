@@ -29,9 +29,11 @@
  *   - SPCCL_RUNTIME_DIR: folder of the daemon's sockets, default /run/spccl.
  *   - SPCCL_INIT_TIMEOUT_MS: how long spcclCommInitRank waits for the other ranks, default: as the
  *     daemon is configured.
- *   - SPCCL_ALGO: "auto", "local" or "ring", the algorithm of communicators made from now on.
- *   - SPCCL_CODEC: "auto", "dense", "pici", "pici-column", "coo" or "gap", their sparse sends'
- * format.
+ *   - SPCCL_ALGO: the algorithm of communicators made from now on: "auto", "local" or "ring";
+ *     between nodes also "two-level-ring", "recursive-doubling", "halving-doubling", "split",
+ *     "direct" or "tree".
+ *   - SPCCL_CODEC: the format of their sparse sends: "auto", "dense", "pici", "pici-column", "coo"
+ *     or "gap".
  *   - SPCCL_RELAY_BYTES: from how many bytes on an all-reduce on ordinary memory is run by the
  *     ranks' own processes, if all ranks say so; default 8388608.
  *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory through the library's buffers even where the
