@@ -44,6 +44,7 @@ cd "$root"
 
 step "packages" tools/packages.sh build test || die "step packages failed"
 step "release configure" cmake --preset release || die "step release configure failed"
+echo "    a few minutes the first time; its output goes to $log_dir/release-build.log"
 step "release build" cmake --build --preset release -j "$jobs" \
   --target spccld spcclctl classifier || die "step release build failed"
 
