@@ -31,10 +31,22 @@ constexpr size_t kLeastRelayBytes = size_t{8} << 20;
 
 std::atomic<uint64_t> g_serials{0};
 
-size_t LeastRelayBytes() {
+absl::StatusOr<size_t> LeastRelayBytes() {
   const char* text = std::getenv("SPCCL_RELAY_BYTES");
+  if (text == nullptr || *text == '\0') return kLeastRelayBytes;
   size_t bytes;
-  return text != nullptr && absl::SimpleAtoi(text, &bytes) ? bytes : kLeastRelayBytes;
+  if (absl::SimpleAtoi(text, &bytes)) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("SPCCL_RELAY_BYTES is \"", text, "\", expected a number of bytes"));
+}
+
+absl::StatusOr<bool> ForcesStaging() {
+  const char* text = std::getenv("SPCCL_FORCE_STAGING");
+  const std::string_view value = text == nullptr ? "" : text;
+  if (value == "1") return true;
+  if (value.empty() || value == "0") return false;
+  return absl::InvalidArgumentError(
+      absl::StrCat("SPCCL_FORCE_STAGING is \"", text, "\", expected 1 or 0"));
 }
 
 shm::Request NewRequest(shm::RequestType type) {
@@ -96,6 +108,8 @@ Session::Session(std::string path, UniqueFd socket, pid_t daemon_pid)
       serial_(g_serials.fetch_add(1, std::memory_order_relaxed) + 1) {}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket_path) {
+  SPCCL_ASSIGN_OR_RETURN(const size_t least_relay_bytes, LeastRelayBytes());
+  SPCCL_ASSIGN_OR_RETURN(const bool forces_staging, ForcesStaging());
   auto socket = shm::ConnectSession(socket_path);
   if (!socket.ok()) {
     if (absl::IsInvalidArgument(socket.status())) return socket.status();
@@ -108,8 +122,10 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
   std::shared_ptr<Session> session(new Session(socket_path, *std::move(socket), daemon_pid));
   SPCCL_RETURN_IF_ERROR(session->Hello());
   SPCCL_RETURN_IF_ERROR(session->StartListening());
-  SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->ProbeAttach());
-  session->least_relay_bytes_ = LeastRelayBytes();
+  if (!forces_staging) {
+    SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->ProbeAttach());
+  }
+  session->least_relay_bytes_ = least_relay_bytes;
   return session;
 }
 
@@ -164,8 +180,6 @@ absl::Status Session::StartListening() {
 }
 
 absl::StatusOr<bool> Session::ProbeAttach() {
-  const char* force = std::getenv("SPCCL_FORCE_STAGING");
-  if (force != nullptr && std::string_view(force) == "1") return false;
   const uint64_t value = 0x5350434C'50524F42 ^ reinterpret_cast<uintptr_t>(this);
   shm::Request probe = NewRequest(shm::RequestType::kProbeAttach);
   probe.probe.address = reinterpret_cast<uintptr_t>(&value);

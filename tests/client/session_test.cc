@@ -68,6 +68,29 @@ TEST_F(SessionTest, APathThatIsTooLongIsRefused) {
   EXPECT_EQ(spcclGetUniqueId(&id), spcclInvalidArgument);
 }
 
+TEST_F(SessionTest, WrongValuesInTheEnvironmentAreRefused) {
+  const std::pair<const char*, const char*> wrong[] = {{"SPCCL_RELAY_BYTES", "abc"},
+                                                       {"SPCCL_RELAY_BYTES", "-1"},
+                                                       {"SPCCL_RELAY_BYTES", "1M"},
+                                                       {"SPCCL_FORCE_STAGING", "x"},
+                                                       {"SPCCL_FORCE_STAGING", "11"}};
+  spcclUniqueId id;
+  for (const auto& [name, value] : wrong) {
+    ::setenv(name, value, 1);
+    EXPECT_EQ(spcclGetUniqueId(&id), spcclInvalidArgument) << name << "=" << value;
+    EXPECT_THAT(LastError(), HasSubstr(absl::StrCat(name, " is \"", value, "\", expected")));
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(daemon_.sessions(), 0u);
+  for (const char* value : {"", "0"}) {
+    ::setenv("SPCCL_FORCE_STAGING", value, 1);
+    EXPECT_EQ(spcclGetUniqueId(&id), spcclSuccess) << LastError();
+    ::unsetenv("SPCCL_FORCE_STAGING");
+    daemon_.Kill();
+    daemon_.Restart();
+  }
+}
+
 TEST_F(SessionTest, ARefusedHelloKeepsTheDaemonsReason) {
   daemon_.Refuse(shm::RequestType::kHello, shm::Result::kInvalidUsage, "protocol 9 only");
   spcclUniqueId id;
