@@ -86,6 +86,12 @@ absl::StatusOr<shm::Packet> ReceiveReply(int socket, shm::Reply* reply) {
   return packet;
 }
 
+absl::Status OutOfDescriptors() {
+  return absl::ResourceExhaustedError(
+      "this process may open no more file descriptors (RLIMIT_NOFILE, ulimit -n): those that the "
+      "daemon passed are lost");
+}
+
 bool IsWellFormed(const shm::Packet& packet, const shm::Reply& reply) {
   return packet.bytes == sizeof reply && !packet.truncated && reply.magic == shm::kSessionMagic;
 }
@@ -112,7 +118,9 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
   SPCCL_ASSIGN_OR_RETURN(const bool forces_staging, ForcesStaging());
   auto socket = shm::ConnectSession(socket_path);
   if (!socket.ok()) {
-    if (absl::IsInvalidArgument(socket.status())) return socket.status();
+    const bool is_ours =
+        absl::IsInvalidArgument(socket.status()) || absl::IsResourceExhausted(socket.status());
+    if (is_ours) return socket.status();
     return absl::UnavailableError(
         absl::StrCat("no spccl daemon: ", socket.status().message(),
                      " (does spccld run, and does SPCCL_RUNTIME_DIR name its folder?)"));
@@ -156,6 +164,7 @@ absl::Status Session::Hello() {
   shm::Reply reply;
   auto packet = ReceiveReply(socket_.get(), &reply);
   if (!packet.ok()) return refused(std::string(packet.status().message()));
+  if (packet->lost_fds) return OutOfDescriptors();
   if (!IsWellFormed(*packet, reply) || reply.request_id != hello.request_id) {
     return absl::InternalError("the daemon answered hello with something else");
   }
@@ -290,6 +299,7 @@ absl::Status Session::ListenUntilEnd() {
       const std::lock_guard lock(mutex_);
       return goodbye_.ok() ? DaemonIs("has gone") : goodbye_;
     }
+    if (packet->lost_fds) return OutOfDescriptors();
     if (!IsWellFormed(*packet, reply)) {
       return absl::InternalError(
           absl::StrCat("the daemon at ", path_, " sent a message that is none"));

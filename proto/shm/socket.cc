@@ -151,6 +151,7 @@ absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
   Packet packet;
   packet.bytes = static_cast<size_t>(received);
   packet.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  packet.lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

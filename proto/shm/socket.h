@@ -15,8 +15,11 @@ namespace spccl::shm {
 inline constexpr int kMaxPassedFds = 4;
 
 struct Packet {
-  size_t bytes = 0;           // 0: the other side has closed
-  bool truncated = false;     // longer than the caller's buffer, or more descriptors than allowed
+  size_t bytes = 0;        // 0: the other side has closed
+  bool truncated = false;  // longer than the caller's buffer, or more descriptors than allowed
+  // Of `truncated`: descriptors are missing. From a peer that keeps to kMaxPassedFds it means that
+  // this process may open no more (RLIMIT_NOFILE).
+  bool lost_fds = false;
   std::vector<UniqueFd> fds;  // close-on-exec
 };
 

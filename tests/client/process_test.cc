@@ -1,9 +1,13 @@
 // What fork() does to the library.
 #include "client/process.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "tests/client/client_test.h"
@@ -54,6 +58,41 @@ TEST_F(ForkTest, AChildRefusesTheParentsHandles) {
   EXPECT_EQ(Sum(send, &recv, comm), spcclSuccess);
   EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
+// In a child, so that the daemon, which is in this process, has enough. However few there are, it
+// is the descriptors that are blamed, not the daemon.
+TEST_F(ForkTest, TooFewDescriptorsAreNamed) {
+  constexpr int kEnough = 32;
+  int named = 0;
+  for (int left = 0; left < kEnough; ++left) {
+    const int line = InChild([left] {
+      // The lowest number that is free, and above which none is taken.
+      int highest = 2;
+      for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        highest = std::max(highest, std::stoi(entry.path().filename()));
+      }
+      int filled;
+      while ((filled = ::dup(0)) <= highest) {
+        if (filled < 0) return __LINE__;
+      }
+      ::close(filled);
+      const rlim_t most = static_cast<rlim_t>(filled) + static_cast<rlim_t>(left);
+      const rlimit limit{.rlim_cur = most, .rlim_max = most};
+      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return __LINE__;
+      spcclUniqueId id;
+      const spcclResult_t result = spcclGetUniqueId(&id);
+      if (result == spcclSuccess) return 0;
+      if (result != spcclSystemError) return __LINE__;
+      if (LastError().find("RLIMIT_NOFILE") != std::string::npos) return 1;
+      return LastError().find("Too many open files") != std::string::npos ? 2 : __LINE__;
+    });
+    EXPECT_THAT(line, ::testing::AnyOf(0, 1, 2)) << left;
+    if (line == 1) ++named;
+    if (line == 0) break;
+    EXPECT_LT(left, kEnough - 1);
+  }
+  EXPECT_GT(named, 0);
 }
 
 TEST_F(ForkTest, AChildOpensItsOwnSession) {
