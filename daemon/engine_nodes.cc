@@ -103,10 +103,12 @@ void Engine::OnNodeDown(NodeId node, const absl::Status& status) {
     if (entry == nullptr) continue;
     const NodeGroup& group = *entry->group;
     CommFailure failure{.status = status};
-    // Whatever broke, to this node's ranks it is others' failure, as a rank's death is.
+    // One that is lost, or is not who it says, is others' failure to this node's ranks, as a rank's
+    // death is. What else keeps daemons from meeting (another release, say) keeps its code.
     if (entry->comm.forming()) {
-      failure.status =
-          absl::AbortedError(absl::StrCat("forming the communicator: ", status.message()));
+      const bool is_others = absl::IsUnavailable(status) || absl::IsUnauthenticated(status);
+      failure.status = Annotate(is_others ? absl::AbortedError(status.message()) : status,
+                                "forming the communicator");
     }
     for (uint32_t i = 0; i < group.nodes.size(); ++i) {
       if (group.nodes[i].id != node) continue;

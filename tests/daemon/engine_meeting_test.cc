@@ -314,6 +314,17 @@ TEST_F(EngineMeetingTest, ARootThatIsLostEndsTheFormingAndIsNamed) {
               HasSubstr("forming the communicator: nothing heard of node2 (fake:2) for 2.5 s"));
 }
 
+TEST_F(EngineMeetingTest, ARootThatCannotBeMetEndsTheFormingWithItsOwnCode) {
+  Begin(/*measures=*/true);
+  UniqueIdBytes id;
+  ASSERT_NO_FATAL_FAILURE(AskA(&id));
+  nodes_->Down(kA, absl::FailedPreconditionError("node2 speaks another version"));
+  const auto reply = client_->AwaitReply(request_id_);
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kInvalidUsage));
+  EXPECT_THAT(reply->message, HasSubstr("forming the communicator: node2 speaks another version"));
+}
+
 // In the next three a rank of B leaves, by which the daemon sees that another algorithm was set.
 TEST_F(EngineMeetingTest, ANodeThatHasLeftIsNotAskedBeforeATuningChanges) {
   MeetHereAndSetAlgorithm();
