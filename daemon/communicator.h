@@ -173,8 +173,6 @@ class Communicator {
   };
   std::vector<Waiting> WaitingOps(size_t most) const;
   uint32_t queued_ops() const { return static_cast<uint32_t>(pending_.size()); }
-  // Those, and the one that runs.
-  uint32_t outstanding_ops() const { return queued_ops() + (running_ ? 1 : 0); }
   // Whether some local rank has submitted the operation, which has not started.
   bool IsPending(uint64_t sequence) const { return pending_.contains(sequence); }
 

@@ -70,7 +70,7 @@ absl::Status Engine::CheckCommQuota(const Asker& asker) {
 uint64_t Engine::OperationsOf(const std::string& job_id) const {
   uint64_t operations = 0;
   for (const auto& [id, entry] : registry_.comms) {
-    if (entry->comm.job_id() == job_id) operations += entry->comm.outstanding_ops();
+    if (entry->comm.job_id() == job_id) operations += entry->outstanding_ops();
   }
   return operations;
 }

@@ -63,7 +63,7 @@ Snapshot Engine::MakeSnapshot() const {
   snapshot.core.counters = registry_.counters;
   std::map<std::string, uint64_t> operations;  // by job
   for (const auto& [id, entry] : registry_.comms) {
-    operations[entry->comm.job_id()] += entry->comm.outstanding_ops();
+    operations[entry->comm.job_id()] += entry->outstanding_ops();
   }
   for (const auto& [id, job] : registry_.jobs) {
     snapshot.jobs.push_back(JobInfo{.id = id,

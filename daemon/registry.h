@@ -180,6 +180,13 @@ struct CommEntry {
   // Whether its operations run over several nodes. (All ranks may be on one that is not the
   // root's.)
   bool across() const { return group && group->nodes.size() > 1; }
+  // Those that wait, and the one that runs. Not one that has ended and whose end is still on its
+  // way to the core thread: its ranks know, and may have called the next.
+  uint32_t outstanding_ops() const {
+    // acquire: who has seen its completion may submit, and we hear of that before Finish().
+    const bool runs = running && !running->ended.load(std::memory_order_acquire);
+    return comm.queued_ops() + (runs ? 1 : 0);
+  }
 };
 
 struct Job {

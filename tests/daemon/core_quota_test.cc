@@ -157,6 +157,25 @@ TEST(QuotaTest, AnOperationTooManyFailsOnAllItsRanks) {
   EXPECT_EQ(Refusals(env, metrics::Quota::kOperations), 1u);
 }
 
+// Large enough for the channels' threads: the core thread hears of each end after the ranks do.
+TEST(QuotaTest, CallersThatWaitForEachOperationStayWithinAQuotaOfOne) {
+  constexpr uint64_t kCount = 32 << 10, kBytes = kCount * sizeof(float);
+  DaemonEnv env;
+  auto formed = FormComm(env.socket_path(), 1);
+  ASSERT_THAT(formed, IsOk());
+  RawRank& rank = formed->at(0);
+  const auto buffer = rank.client.Allocate(2 * kBytes);
+  ASSERT_THAT(buffer, IsOk());
+  SetShare(env, {.max_operations = 1});
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_TRUE(rank.client.Push(AllReduceSlot(rank, *buffer, kCount, 0, kBytes)));
+    const auto completion = rank.client.AwaitCompletion();
+    ASSERT_TRUE(completion.has_value());
+    ASSERT_EQ(completion->result, 0u) << i << ": " << shm::TextOf(completion->message);
+  }
+  EXPECT_EQ(Refusals(env, metrics::Quota::kOperations), 0u);
+}
+
 TEST(QuotaTest, AChangeCountsForWhatComesNext) {
   DaemonEnv env;
   Pair pair(env);
