@@ -266,7 +266,12 @@ TEST(CommInitTest, ArgumentsThatAreWrongInThemselves) {
                 HasSubstr("rank 2 of 2"));
   shm::Request request = client.MakeCommInit(unique_id, 1, 0);
   shm::SetText(request.comm_init.algorithm, "star");
-  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument, HasSubstr("star"));
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument,
+                HasSubstr("unknown algorithm \"star\" (SPCCL_ALGO): there are auto, local, ring"));
+  request = client.MakeCommInit(unique_id, 1, 0);
+  shm::SetText(request.comm_init.codec, "zip");
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument,
+                HasSubstr("unknown codec \"zip\" (SPCCL_CODEC): there are auto, dense, pici"));
   ExpectRefusal(client.Call(client.MakeCommInit(std::string(128, '\0'), 1, 0)),
                 shm::Result::kInvalidArgument, HasSubstr("unique id"));
   std::string guessed = unique_id;
