@@ -68,7 +68,7 @@ void Engine::OnReadable(uint64_t session_id) {
         shm::ReceivePacket(session->socket.get(), bytes.data(), bytes.size());
     if (!packet.ok() && shm::IsWouldBlock(packet.status())) return;
     if (!packet.ok() || packet->bytes == 0) {
-      const bool ended = HasExited(session->peer.pidfd);
+      const bool ended = HasEnded(session->peer);
       CloseSession(session_id, ended ? "has ended" : "has closed its session", LogLevel::kInfo);
       return;
     }

@@ -103,6 +103,26 @@ bool IsSlurmParent(const std::vector<absl::string_view>& parts, size_t end) {
   return parts[0] == "system.slice" && absl::EndsWith(parts[1], "slurmstepd.scope");
 }
 
+bool HasExited(const UniqueFd& pidfd) {
+  return pidfd.valid() && IsReadable(pidfd.get(), POLLIN);
+}
+
+// As /proc/PID/stat says (proc(5)): "PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS ...". The
+// kernel sets the flag before it closes the process's files.
+bool IsEnding(pid_t pid) {
+  constexpr uint32_t kPfExiting = 0x4;  // PF_EXITING of the kernel's linux/sched.h
+  constexpr size_t kFlags = 7;          // counted from the blank after the name
+  const std::string text = ReadOf(pid, "stat");
+  // The name may hold anything, brackets too.
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(absl::string_view(text).substr(name_end + 1), ' ');
+  uint32_t flags = 0;
+  return words.size() > kFlags && absl::SimpleAtoi(words[kFlags], &flags) &&
+         (flags & kPfExiting) != 0;
+}
+
 }  // namespace
 
 std::optional<std::string> SlurmJobOf(std::string_view cgroup_text) {
@@ -144,8 +164,10 @@ std::optional<uint64_t> StepJobOf(pid_t pid) {
   return std::nullopt;
 }
 
-bool HasExited(const UniqueFd& pidfd) {
-  return pidfd.valid() && IsReadable(pidfd.get(), POLLIN);
+bool HasEnded(const Peer& peer) {
+  if (!peer.pidfd.valid()) return false;
+  // The number is the process's own unless it has been reaped, which the pidfd then tells.
+  return IsEnding(peer.pid) || HasExited(peer.pidfd);
 }
 
 absl::StatusOr<Peer> IdentifyPeer(int socket) {

@@ -37,8 +37,8 @@ std::optional<uint64_t> StepJobOf(pid_t pid);
 // From such a title.
 std::optional<uint64_t> JobOfStepTitle(std::string_view title);
 
-// Whether the process that a pidfd names has ended.
-bool HasExited(const UniqueFd& pidfd);
+// Whether the process has ended, or is ending: its sockets hang up before its pidfd tells.
+bool HasEnded(const Peer& peer);
 
 // Reads 8 bytes of the process by cross-memory attach and compares them. PermissionDenied where the
 // kernel refuses, InvalidArgument where the memory is not there or holds something else.

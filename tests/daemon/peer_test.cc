@@ -1,6 +1,10 @@
 #include "daemon/peer.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
@@ -65,7 +69,33 @@ TEST(IdentifyPeerTest, TellsTheKernelsView) {
   EXPECT_EQ(peer->gid, ::getgid());
   EXPECT_EQ(peer->job_id, absl::StrCat("u", ::getuid(), ".s", ::getsid(0)));
   EXPECT_TRUE(peer->pidfd.valid());
-  EXPECT_FALSE(HasExited(peer->pidfd));
+  EXPECT_FALSE(HasEnded(*peer));
+}
+
+// The socket hangs up while the process is still ending: what the pidfd says then is chance.
+TEST(HasEndedTest, IsTrueAsSoonAsAKilledProcessHangsUp) {
+  for (int round = 0; round < 100; ++round) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    const UniqueFd here(pair[0]);
+    UniqueFd there(pair[1]);
+    Peer peer;
+    peer.pid = ::fork();
+    ASSERT_GE(peer.pid, 0);
+    if (peer.pid == 0) {
+      for (;;) ::pause();
+    }
+    peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    ASSERT_TRUE(peer.pidfd.valid());
+    there.Reset();
+    EXPECT_FALSE(HasEnded(peer));
+    ::kill(peer.pid, SIGKILL);
+    pollfd hangup{.fd = here.get(), .events = POLLRDHUP, .revents = 0};
+    EXPECT_EQ(::poll(&hangup, 1, 10'000), 1);
+    EXPECT_TRUE(HasEnded(peer)) << round;
+    ::waitpid(peer.pid, nullptr, 0);
+    EXPECT_TRUE(HasEnded(peer)) << round;
+  }
 }
 
 TEST(ProbeAttachTest, ComparesWhatIsThere) {

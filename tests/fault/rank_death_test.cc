@@ -60,7 +60,10 @@ TEST_F(RankDeathTest, BeforeItsPartOfAnOperation) {
   }
   const int64_t killed_at_ns = MonotonicNanos();
   job.processes().Kill(kKilled, SIGKILL);
-  ExpectTold(job.processes().Wait(kPatienceMs), kKilled, killed_at_ns);
+  const std::vector<ProcessEnd> ends = job.processes().Wait(kPatienceMs);
+  ExpectTold(ends, kKilled, killed_at_ns);
+  // A clean goodbye it was not.
+  EXPECT_THAT(ParseResult(ends[0].output).text, HasSubstr("has ended"));
   EXPECT_EQ(AwaitHoldings(daemon_->pid(), baseline_), baseline_);
 }
 
