@@ -118,7 +118,10 @@ void Engine::OnConnect() {
 void Engine::Admit(UniqueFd socket) {
   absl::StatusOr<Peer> peer = IdentifyPeer(socket.get());
   if (!peer.ok()) {
-    Log(LogLevel::kInfo, "session", "a client left while it connected",
+    const bool lacks = absl::IsResourceExhausted(peer.status());
+    Log(lacks ? LogLevel::kWarning : LogLevel::kInfo, "session",
+        lacks ? "out of file descriptors (RLIMIT_NOFILE): a client is turned away"
+              : "a client left while it connected",
         {{"reason", std::string(peer.status().message())}});
     return;
   }

@@ -1,7 +1,11 @@
 // What only broken clients do, what happens to the others, and what is left behind: nothing.
 #include <dirent.h>
 #include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -347,6 +351,34 @@ TEST(StopTest, WhatDoesNotEndInTimeIsCancelled) {
   ASSERT_TRUE(completion.has_value());
   EXPECT_THAT(std::string(shm::TextOf(completion->message)), HasSubstr("stopping"));
   EXPECT_TRUE(env.core().WaitStopped(10'000'000'000));
+}
+
+TEST(AdmissionTest, AClientThatIsTurnedAwayForLackOfDescriptorsIsLoggedAsThat) {
+  DaemonEnv env;
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  // Room for the client's end and the daemon's, and none for what tells of the client's end.
+  int highest = 2;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    highest = std::max(highest, std::stoi(entry.path().filename()));
+  }
+  ::testing::internal::CaptureStderr();  // opens a file, and is therefore first
+  std::vector<UniqueFd> filled;
+  do {
+    filled.emplace_back(::dup(0));
+    ASSERT_TRUE(filled.back().valid());
+  } while (filled.back().get() <= highest + 2);
+  const rlimit few{.rlim_cur = static_cast<rlim_t>(filled.back().get()) + 3,
+                   .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  auto client = RawClient::Connect(env.socket_path());
+  const bool hung_up = client.ok() && client->AwaitHangup();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(client, IsOk());
+  EXPECT_TRUE(hung_up);
+  EXPECT_THAT(log, HasSubstr(" warning session: out of file descriptors (RLIMIT_NOFILE)"));
+  EXPECT_THAT(RawClient::Open(env.socket_path()), IsOk());
 }
 
 }  // namespace
