@@ -10,7 +10,6 @@
 namespace spccl {
 
 inline constexpr int64_t kShortestCpuSliceNs = 100'000;
-inline constexpr int64_t kLongestCpuSliceNs = 100'000'000;
 
 // Of the calling thread; needs no privilege. False: the kernel refused. Older kernels take it and
 // do nothing. Threads of a real-time or deadline policy are left as they are.

@@ -116,6 +116,12 @@ class Ranks {
   std::vector<std::unique_ptr<Relay>> relays_;
 };
 
+// Whoever ends last tells the daemon; several may find themselves to be the last, each once.
+void ExpectTold(int times, uint32_t ranks) {
+  EXPECT_GE(times, 1);
+  EXPECT_LE(times, static_cast<int>(ranks));
+}
+
 TEST(RelayTest, EveryTypeAndReduction) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -140,7 +146,7 @@ TEST(RelayTest, EveryTypeAndReduction) {
           send.push_back(RandomElements(op.dtype, op.count, 0.3, specials, &random));
         }
         recv = send;
-        EXPECT_GE(all.Run(sequence++, op, &send, &recv), 1);
+        ExpectTold(all.Run(sequence++, op, &send, &recv), ranks);
         const auto expected = CollectiveOracle(op, send);
         for (uint32_t rank = 0; rank < ranks; ++rank) {
           ASSERT_EQ(FirstDifference(op.dtype, expected[rank], recv[rank]), std::nullopt) << rank;
@@ -170,7 +176,7 @@ TEST(RelayTest, ManySlices) {
         std::copy_n(sums[rank].begin() + kSkip, bytes, expected[rank].begin() + kSkip);
       }
       auto* const from = in_place ? &recv : &send;
-      EXPECT_GE(all.Run(in_place ? 8 : 7, op, from, &recv, kSkip), 1);
+      ExpectTold(all.Run(in_place ? 8 : 7, op, from, &recv, kSkip), ranks);
       for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_TRUE(recv[rank] == expected[rank]);
     }
   }
