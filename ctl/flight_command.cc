@@ -3,13 +3,13 @@
 #include <chrono>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -21,6 +21,8 @@
 
 namespace spccl::ctl {
 namespace {
+
+constexpr size_t kMostRecordBytes = size_t{64} << 20;
 
 struct RecordSource {
   std::optional<uint64_t> comm;  // empty: the only one that there is
@@ -40,11 +42,8 @@ void AddSource(CLI::App* app, const std::shared_ptr<RecordSource>& source) {
 }
 
 absl::StatusOr<v1::FlightRecord> ReadRecord(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream content;
-  content << file.rdbuf();
-  if (!file) return ErrnoStatus(errno, absl::StrCat("read ", path));
-  absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content.str());
+  SPCCL_ASSIGN_OR_RETURN(const std::string content, ReadRegularFile(path, kMostRecordBytes));
+  absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content);
   if (!record.ok()) return Annotate(record.status(), path);
   return record;
 }

@@ -5,12 +5,11 @@
 
 #include <cerrno>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "ctl/certificates.h"
@@ -22,6 +21,7 @@ namespace {
 constexpr int64_t kDay = 24 * 3600;
 constexpr int64_t kAuthorityDays = 3650, kNodeDays = 825;
 constexpr int64_t kSkewSeconds = 3600;  // clocks of nodes may be behind by this much
+constexpr size_t kMostPemBytes = size_t{1} << 20;
 constexpr char kInstalledAt[] = "/etc/spccl";
 
 struct TlsOptions {
@@ -52,14 +52,6 @@ absl::Status WriteNew(const std::string& path, const std::string& content, mode_
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return ErrnoStatus(errno, absl::StrCat("read ", path));
-  return text.str();
-}
-
 // The CA of the folder, made if there is none.
 absl::StatusOr<Authority> OpenAuthority(const std::string& folder, int64_t now, bool* made) {
   const std::string certificate = absl::StrCat(folder, "/ca.pem");
@@ -78,8 +70,8 @@ absl::StatusOr<Authority> OpenAuthority(const std::string& folder, int64_t now, 
     return authority;
   }
   CertificateAndKey pem;
-  SPCCL_ASSIGN_OR_RETURN(pem.certificate, ReadText(certificate));
-  SPCCL_ASSIGN_OR_RETURN(pem.key, ReadText(key));
+  SPCCL_ASSIGN_OR_RETURN(pem.certificate, ReadRegularFile(certificate, kMostPemBytes));
+  SPCCL_ASSIGN_OR_RETURN(pem.key, ReadRegularFile(key, kMostPemBytes));
   absl::StatusOr<Authority> authority = Authority::Parse(pem);
   if (!authority.ok()) return Annotate(authority.status(), absl::StrCat(certificate, ", ", key));
   return authority;

@@ -1,8 +1,8 @@
 // tune load, tune show, tune unload.
-#include <fstream>
-#include <iterator>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -11,11 +11,7 @@
 namespace spccl::ctl {
 namespace {
 
-absl::StatusOr<std::string> ReadModel(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
+constexpr size_t kMostModelBytes = size_t{1} << 20;
 
 // Where the model that is in force comes from.
 std::string Origin(const v1::Model& model) {
@@ -27,7 +23,7 @@ std::string Origin(const v1::Model& model) {
 absl::Status Load(Context& context, const std::string& path) {
   v1::LoadModelRequest request;
   request.set_name(path);
-  SPCCL_ASSIGN_OR_RETURN(*request.mutable_text(), ReadModel(path));
+  SPCCL_ASSIGN_OR_RETURN(*request.mutable_text(), ReadRegularFile(path, kMostModelBytes));
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   SPCCL_ASSIGN_OR_RETURN(const v1::LoadModelResponse response,
                          client->Call(&v1::Control::Stub::LoadModel, request));

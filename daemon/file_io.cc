@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "base/view.h"
 
@@ -41,26 +41,7 @@ absl::Status WriteNew(const std::string& path, std::string_view content, mode_t 
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  // Non-blocking, so that a FIFO in the file's place is refused below and not waited for.
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) return Failed("open", path);
-  struct stat info;
-  if (::fstat(file.get(), &info) != 0) return Failed("stat", path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  }
-  std::string content;
-  char block[4096];
-  for (;;) {
-    const ssize_t got = ::read(file.get(), block, sizeof block);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failed("read", path);
-    if (got == 0) return content;
-    content.append(block, static_cast<size_t>(got));
-    if (content.size() > kMaxFileBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": longer than 8 MiB"));
-    }
-  }
+  return ReadRegularFile(path, kMaxFileBytes);
 }
 
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode) {

@@ -97,5 +97,12 @@ TEST_F(TlsCommandTest, ABrokenCaIsNamed) {
   EXPECT_THAT(run.err, HasSubstr("ca.pem"));
 }
 
+TEST_F(TlsCommandTest, ACaThatIsNoFileIsRefused) {
+  std::filesystem::create_directories(folder_ + "/ca.pem");
+  const ToolRun run = Init({"--host", "n1"});
+  EXPECT_EQ(run.code, kWrongUse);
+  EXPECT_THAT(run.err, HasSubstr("ca.pem: not a regular file"));
+}
+
 }  // namespace
 }  // namespace spccl::ctl
