@@ -167,7 +167,9 @@ std::unique_ptr<Tree> BuildTree() {
   return tree;
 }
 
-int RunTool(int argc, const char* const* argv, std::ostream* out, std::ostream* err) {
+namespace {
+
+int ParseAndRun(int argc, const char* const* argv, std::ostream* out, std::ostream* err) {
   const std::unique_ptr<Tree> tree = BuildTree();
   try {
     tree->app.parse(argc, argv);
@@ -182,8 +184,17 @@ int RunTool(int argc, const char* const* argv, std::ostream* out, std::ostream* 
   Context context(tree->options, out);
   const absl::Status status = tree->chosen(context);
   if (!status.ok()) PrintError(status, &context, err);
-  out->flush();
   return ExitCodeOf(status);
+}
+
+}  // namespace
+
+int RunTool(int argc, const char* const* argv, std::ostream* out, std::ostream* err) {
+  const int code = ParseAndRun(argc, argv, out, err);
+  out->flush();
+  if (*out) return code;
+  *err << "spcclctl: standard output could not be written\n";
+  return code == kFine ? kUnhealthy : code;
 }
 
 }  // namespace spccl::ctl

@@ -251,16 +251,21 @@ void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, Core
   }
 }
 
+// What was asked for is printed, or not: a full disk must not pass for a printed configuration.
+int Answer(const std::string& output) {
+  if (std::fputs(output.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return kFine;
+  const absl::Status status = ErrnoStatus(errno, "standard output could not be written");
+  std::fprintf(stderr, "spccld: %s\n", std::string(status.message()).c_str());
+  return kCannotRun;
+}
+
 int Main(int argc, const char* const* argv) {
   absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv, kVersion);
   if (!line.ok()) {
     std::fprintf(stderr, "spccld: %s\n", std::string(line.status().message()).c_str());
     return kWrongUse;
   }
-  if (!line->run) {
-    std::fputs(line->output.c_str(), stdout);
-    return kFine;
-  }
+  if (!line->run) return Answer(line->output);
   Config config = line->config;
   ConfigureLog(config.log_level, config.log_format);
   RaiseDescriptorLimit();

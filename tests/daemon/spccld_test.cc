@@ -1,8 +1,11 @@
 // How the real spccld ends. What happens when its clients are killed: tests/fault.
+#include <gmock/gmock.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +49,20 @@ TEST(SpccldTest, StopsOnSigtermAndTakesItsSocketsAway) {
   EXPECT_EQ(*code, 0) << daemon->ReadLog();
   EXPECT_NE(::access(daemon->socket_path().c_str(), F_OK), 0);
   EXPECT_NE(::access((daemon->runtime_dir() + "/control.sock").c_str(), F_OK), 0);
+}
+
+TEST(SpccldTest, WhatCannotBePrintedIsAFailure) {
+  const auto self = std::filesystem::canonical("/proc/self/exe");
+  const std::string binary = self.parent_path().parent_path() / "bin/spccld";
+  for (const char* flag : {"--print-config", "--help", "--version"}) {
+    const std::string command = binary + " " + flag + " 2>&1 >/dev/full";
+    FILE* const errors = ::popen(command.c_str(), "r");
+    ASSERT_NE(errors, nullptr);
+    char text[256] = {};
+    EXPECT_NE(std::fgets(text, sizeof text, errors), nullptr);
+    EXPECT_EQ(WEXITSTATUS(::pclose(errors)), 2) << flag;
+    EXPECT_THAT(text, ::testing::HasSubstr("standard output could not be written")) << flag;
+  }
 }
 
 TEST(SpccldTest, ASecondSigtermStopsItAtOnceWhateverRuns) {
