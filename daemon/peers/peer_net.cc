@@ -172,6 +172,7 @@ absl::Status PeerNet::Impl::Listen() {
   UseLinearTimeouts(Sockets::kListener, static_cast<uint16_t>(port));
   Address address = listen_;
   address.port = static_cast<uint16_t>(port);
+  const std::string listening = address.text();
   if (!options_.advertise.empty()) {
     absl::StatusOr<Address> wanted = ParseAddress(options_.advertise);
     if (!wanted.ok()) {
@@ -183,6 +184,8 @@ absl::Status PeerNet::Impl::Listen() {
     address.host = MachineName();
   }
   address_ = address.text();
+  Log(LogLevel::kInfo, "peers", "listening for peers",
+      {{"address", listening}, {"advertised", address_}});
   return absl::OkStatus();
 }
 

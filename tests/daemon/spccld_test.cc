@@ -65,6 +65,16 @@ TEST(SpccldTest, WhatCannotBePrintedIsAFailure) {
   }
 }
 
+// Where any port will do, the log is where it is found.
+TEST(SpccldTest, TheLogSaysWhereItListensForPeers) {
+  if (!SPCCL_WITH_UCX) GTEST_SKIP() << "a build without UCX has no peers";
+  const auto daemon = StartDaemon({"--peers-listen=127.0.0.1:0", "--peers-advertise=localhost:7"});
+  if (daemon == nullptr) return;
+  const std::string log = daemon->ReadLog();
+  EXPECT_THAT(log, ::testing::ContainsRegex("listening for peers.*127.0.0.1:[1-9][0-9]*"));
+  EXPECT_THAT(log, ::testing::HasSubstr("localhost:7"));
+}
+
 TEST(SpccldTest, ASecondSigtermStopsItAtOnceWhateverRuns) {
   const auto daemon = StartDaemon({"--stop-timeout", "10m"});
   ASSERT_NE(daemon, nullptr);
