@@ -42,7 +42,8 @@ absl::Status RunDoctor(Context& context, const std::string& config_path) {
   }
   const size_t failed = CountOf(Verdict::kFailed, checks);
   if (failed == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(failed, " checks failed"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(failed, failed == 1 ? " check failed" : " checks failed"));
 }
 
 }  // namespace

@@ -180,9 +180,11 @@ void AddFlightCommands(Tree* tree) {
         return RunTrace(context, *source, *trace_options);
       });
   AddSource(trace, source);
-  trace->add_option("--out", trace_options->out, "Write the trace there, not to the output.")
-      ->type_name("FILE");
-  trace->add_flag("--summary", trace_options->summary, "A page of text in place of a trace.");
+  CLI::Option* out =
+      trace->add_option("--out", trace_options->out, "Write the trace there, not to the output.")
+          ->type_name("FILE");
+  trace->add_flag("--summary", trace_options->summary, "A page of text in place of a trace.")
+      ->excludes(out);
 
   const auto explain_source = std::make_shared<RecordSource>();
   const auto explain_options = std::make_shared<ExplainOptions>();

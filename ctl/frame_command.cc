@@ -75,13 +75,20 @@ class Source {
   std::optional<uint64_t> size_;
 };
 
+// Nothing is left of what could not be written whole.
 absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.valid()) return Failed("create", path);
   while (size > 0) {
     const ssize_t written = ::write(file.get(), data, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed("write", path);
+    if (written < 0) {
+      const absl::Status status = Failed("write", path);
+      struct stat info;
+      const bool regular = ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode);
+      if (regular) ::unlink(path.c_str());  // best effort; a device or a pipe stays
+      return status;
+    }
     data += written;
     size -= static_cast<size_t>(written);
   }

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
+#include "ctl/jobs.h"
 #include "ctl/render.h"
 
 namespace spccl::ctl {
@@ -71,11 +72,13 @@ std::string Quota(uint64_t quota) {
 }
 
 template <typename Response>
-void Report(const Response& response, const std::string& job, Context* context) {
+absl::Status Report(const Response& response, const std::string& job, Client& client,
+                    Context* context) {
   if (context->json()) {
     context->PrintJson(ToJson(response));
-    return;
+    return absl::OkStatus();
   }
+  SPCCL_ASSIGN_OR_RETURN(const bool known, HasJob(client, job));
   const v1::JobShare& share = response.resolved();
   context->out() << "job " << Printable(job) << ": in force for what comes next\n";
   Table table({"#WEIGHT", "#MAX BUFFER BYTES", "#MAX COMMS", "#MAX OPERATIONS", "#MAX CHANNELS"});
@@ -83,17 +86,23 @@ void Report(const Response& response, const std::string& job, Context* context) 
              Quota(share.max_communicators()), Quota(share.max_operations()),
              Quota(share.max_channels())});
   table.Print(&context->out());
+  if (!known) context->out() << "(there is no such job now: this is for when it comes)\n";
+  return absl::OkStatus();
 }
 
 absl::Status RunSet(Context& context, const std::string& job, const v1::JobShare& share) {
+  if (share.ByteSizeLong() == 0) {
+    return absl::InvalidArgumentError(
+        "nothing to set: name --weight, --max-buffer-bytes, --max-communicators, "
+        "--max-operations or --max-channels");
+  }
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   v1::SetJobShareRequest request;
   request.set_job_id(job);
   *request.mutable_share() = share;
   SPCCL_ASSIGN_OR_RETURN(const v1::SetJobShareResponse response,
                          client->Call(&v1::Control::Stub::SetJobShare, request));
-  Report(response, job, &context);
-  return absl::OkStatus();
+  return Report(response, job, *client, &context);
 }
 
 absl::Status RunReset(Context& context, const std::string& job) {
@@ -102,8 +111,7 @@ absl::Status RunReset(Context& context, const std::string& job) {
   request.set_job_id(job);
   SPCCL_ASSIGN_OR_RETURN(const v1::ResetJobShareResponse response,
                          client->Call(&v1::Control::Stub::ResetJobShare, request));
-  Report(response, job, &context);
-  return absl::OkStatus();
+  return Report(response, job, *client, &context);
 }
 
 // A number that the daemon refuses where it is too large must not seem small.

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
+#include "ctl/jobs.h"
 #include "ctl/render.h"
 
 namespace spccl::ctl {
@@ -97,6 +98,9 @@ absl::Status Get(Context& context, const ScopeOptions& scope, bool thresholds) {
     context.PrintJson(ToJson(response));
   } else {
     Print(response.overrides(), response.resolved(), scope.Name(), thresholds, &context);
+    if (scope.comm.has_value() || scope.job.empty()) return absl::OkStatus();
+    SPCCL_ASSIGN_OR_RETURN(const bool known, HasJob(*client, scope.job));
+    if (!known) context.out() << "(there is no such job now: this is what it would have)\n";
   }
   return absl::OkStatus();
 }

@@ -101,6 +101,9 @@ void AddDrain(Tree* tree) {
   drain->add_flag("--undo", *undo, "Accept them again.");
 }
 
+// As control.proto says; more than 64 KiB would not even get to the daemon.
+constexpr size_t kMostReasonBytes = 200;
+
 void AddAbort(Tree* tree) {
   struct Options {
     uint64_t comm = 0;
@@ -129,7 +132,12 @@ void AddAbort(Tree* tree) {
       "Its number, as `comms` shows it.")
       ->required();
   abort->add_option("--reason", options->reason, "Why, for the ranks' error message.")
-      ->type_name("TEXT");
+      ->type_name("TEXT")
+      ->check([](const std::string& text) {
+        return text.size() <= kMostReasonBytes
+                   ? ""
+                   : absl::StrCat(text.size(), " bytes, at most ", kMostReasonBytes, " are taken");
+      });
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ TEST_F(ContextTest, WhatIsWrongIsNamed) {
       {{"status", "--bogus"}, "unknown option \"--bogus\""},
       {{"abort", "x"}, "COMM: found \"x\", expected a whole number"},
       {{"algo", "get", "--comm", "-1"}, "--comm: found \"-1\", expected a whole number"},
+      {{"abort", "42", "--reason", std::string(201, 'x')},
+       "--reason: 201 bytes, at most 200 are taken"},
+      {{"trace", "--summary", "--out", "/dev/null"}, "--out excludes --summary"},
+      {{"job", "set", "job-41"}, "nothing to set: name --weight, --max-buffer-bytes"},
       {{"events", "--since", ""}, "--since: found \"\", expected a whole number"}};
   for (const auto& [arguments, message] : kMistakes) {
     const ToolRun run = Tool(arguments);
@@ -79,6 +83,13 @@ TEST_F(ContextTest, SettingsOfAnUnknownJobAreSaidToWait) {
   EXPECT_THAT(Tool({"algo", "set", "ring", "--job", "nobody"}).out, HasSubstr("no such job"));
   EXPECT_THAT(Tool({"algo", "set", "ring", "--job", "job-41"}).out,
               AllOf(HasSubstr("for 1 communicators"), Not(HasSubstr("no such job"))));
+  for (const char* what : {"threshold", "algo", "codec"}) {
+    const ToolRun none = Tool({what, "get", "--job", "nobody"});
+    EXPECT_EQ(none.code, kFine);
+    EXPECT_THAT(none.out, HasSubstr("no such job"));
+    EXPECT_THAT(Tool({what, "get", "--job", "job-41"}).out, Not(HasSubstr("no such job")));
+    EXPECT_THAT(Tool({what, "get"}).out, Not(HasSubstr("no such job")));
+  }
 }
 
 TEST_F(ContextTest, Status) {

@@ -119,6 +119,10 @@ TEST(DoctorTest, AFailedCheckIsExitCodeThree) {
   const ToolRun text = RunArgs({"doctor", "--runtime-dir", none});
   EXPECT_EQ(text.code, kUnhealthy);
   EXPECT_THAT(text.out, HasSubstr("failed   daemon: "));
+  const size_t counts = text.out.rfind('\n', text.out.size() - 2) + 1;
+  const std::string failed = text.out.substr(counts, text.out.find(' ', counts) - counts);
+  EXPECT_EQ(text.err,
+            "spcclctl: " + failed + (failed == "1" ? " check failed\n" : " checks failed\n"));
   EXPECT_THAT(text.out, HasSubstr("do:  start spccld"));
   const ToolRun json = RunArgs({"doctor", "-o", "json", "--runtime-dir", none});
   EXPECT_EQ(json.code, kUnhealthy);

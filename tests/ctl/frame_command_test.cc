@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <filesystem>
@@ -125,6 +127,24 @@ TEST_F(FrameCommandTest, WrongUse) {
   const ToolRun folder = RunArgs({"frame", "validate", folder_});
   EXPECT_EQ(folder.code, kWrongUse);
   EXPECT_THAT(folder.err, HasSubstr("is a directory"));
+}
+
+TEST_F(FrameCommandTest, WhatCouldNotBeWrittenLeavesNoFile) {
+  Write("in", Elements(DType::kInt32, 100, 1));
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  const int code = Encode("pici", "int32");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(code, kUnhealthy);
+  EXPECT_FALSE(std::filesystem::exists(Path("frame")));
+  const ToolRun full =
+      RunArgs({"frame", "encode", "--format", "pici", "--dtype", "int32", Path("in"), "/dev/full"});
+  EXPECT_EQ(full.code, kUnhealthy);
+  EXPECT_TRUE(std::filesystem::exists("/dev/full"));
 }
 
 // Sparse files of a terabyte: reading one whole would end the test.

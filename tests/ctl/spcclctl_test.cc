@@ -25,6 +25,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::SpawnedDaemon;
 
 constexpr uid_t kNobody = 65534;
@@ -270,7 +271,12 @@ TEST_F(SpcclctlTest, SetsWhatAJobGetsAndMayTake) {
   EXPECT_EQ(Tool({"job", "set", "u4711.j77", "--weight", "2"}, kNobody).code, 4);
   EXPECT_EQ(Tool({"job", "set", "u4711.j77", "--weight", "1001"}).code, 1);
   EXPECT_EQ(Tool({"job", "set", "u4711.j77", "--weight", "99999999999"}).code, 1);
-  EXPECT_EQ(Tool({"job", "set", "u4711.j77"}).code, 1);
+  const Ran nothing = Tool({"job", "set", "u4711.j77"});
+  EXPECT_EQ(nothing.code, 1);
+  EXPECT_THAT(nothing.output, HasSubstr("name --weight"));
+  EXPECT_THAT(set.output, Not(HasSubstr("no such job")));
+  EXPECT_THAT(Tool({"job", "set", "bogus", "--weight", "2"}).output, HasSubstr("no such job"));
+  EXPECT_THAT(Tool({"job", "reset", "bogus"}).output, HasSubstr("no such job"));
   EXPECT_EQ(Tool({"job", "reset", "u4711.j77"}).code, 0);
   EXPECT_EQ(share()["weight"], 1);
   ASSERT_EQ(Tool({"job", "end", "--id", "77", "--uid", "4711"}).code, 0);
