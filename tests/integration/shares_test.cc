@@ -51,10 +51,11 @@ spcclResult_t Call(const RankContext& context, char* memory, spcclStream_t strea
 }
 
 // All-reduces of memory that the daemon maps, until `stop`. There are always some to run: those of
-// one stream are called while those of the other run.
+// one stream are called while those of the others run, and these take longer than a machine with
+// other things to do lets the process wait for a core.
 int KeepMoving(RankContext& context) {
   void* memory = nullptr;
-  spcclStream_t streams[2];
+  spcclStream_t streams[8];
   if (spcclMemAlloc(&memory, 2 * kBulkBytes) != spcclSuccess) return 1;
   for (spcclStream_t& stream : streams) {
     if (spcclStreamCreate(&stream) != spcclSuccess) return 2;

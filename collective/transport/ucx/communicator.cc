@@ -221,9 +221,7 @@ absl::StatusOr<std::shared_ptr<CommunicatorState::Operation>> CommunicatorState:
     const OperationOptions& options) {
   const Lock lock(mutex);
   if (closed) return absl::CancelledError("the communicator is closed");
-  if (failure.has_value()) {
-    return failure->AsLoss();
-  }
+  if (failure.has_value()) return failure->AsLoss();
   SPCCL_CHECK(!last_opened.has_value() || options.sequence > *last_opened);
   last_opened = options.sequence;
   // What was heard of operations that were passed over is of no use.
@@ -383,7 +381,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Communicator::OpenOperation(
     SPCCL_RETURN_IF_ERROR(OrLoss(link, state_->rank_of_link[i], submitted));
   }
   const CommunicatorState::Lock lock(state_->mutex);
-  if (operation->failure.has_value()) return operation->failure->AsLoss();
+  if (state_->failure.has_value()) return state_->failure->AsLoss();
+  if (operation->failure.has_value()) return operation->failure->reason;
   return transport;
 }
 
