@@ -27,7 +27,12 @@ SPCCL_INLINE void AddNonzeros(const uint8_t* values, uint8_t* accumulator, uint6
   for (uint64_t i = 0; i < elements; i += kStep) {
     const Vec<S, A> value = LoadAs<S, T, A>(values + i * sizeof(T));
     uint8_t* to = accumulator + i * sizeof(R);
-    const Vec<S, A> sum = LoadAs<S, R, A>(to) + value;
+    Vec<S, A> sum = LoadAs<S, R, A>(to) + value;
+#ifdef __clang__
+    // It would choose between summands, of which one is -0, instead of sums: to it a signalling NaN
+    // is like any other. So it must not know what the sum is.
+    asm("" : "+m"(sum));
+#endif
     const Bits is_zero =
         reinterpret_cast<Bits>((reinterpret_cast<Bits>(value) & kMagnitude<A>) == 0);
     if constexpr (std::is_same_v<R, A>) {
