@@ -25,8 +25,7 @@ std::string SocketPath() {
 }  // namespace
 
 Process::Process(const Process* parent)
-    : parent_(parent),
-      comms_(HandleKind::kComm, "communicator", parent ? parent->comms_.next() : 1),
+    : comms_(HandleKind::kComm, "communicator", parent ? parent->comms_.next() : 1),
       streams_(HandleKind::kStream, "stream", parent ? parent->streams_.next() : 1),
       registrations_(HandleKind::kRegistration, "registration",
                      parent ? parent->registrations_.next() : 1) {}

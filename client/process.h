@@ -42,10 +42,10 @@ class Process {
   void Keep(std::shared_ptr<Comm> comm);
 
  private:
+  // The parent's: ids go on where its ended. It may be null.
   explicit Process(const Process* parent);
   static void OnForkInChild();
 
-  const Process* const parent_;
   HandleTable<Comm> comms_;
   HandleTable<Stream> streams_;
   HandleTable<Registration> registrations_;

@@ -26,6 +26,7 @@
 #include "base/version.h"
 #include "ctl/client.h"
 #include "ctl/fetch.h"
+#include "spccl/spccl.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -52,17 +53,19 @@ void* OpenClientLibrary() {
 void UseClientLibrary(const std::string& runtime_dir, int out) {
   void* const library = OpenClientLibrary();
   if (library == nullptr) return;
-  const auto version = reinterpret_cast<int (*)(int*)>(::dlsym(library, "spcclGetVersion"));
-  const auto unique_id = reinterpret_cast<int (*)(void*)>(::dlsym(library, "spcclGetUniqueId"));
+  const auto version =
+      reinterpret_cast<decltype(&spcclGetVersion)>(::dlsym(library, "spcclGetVersion"));
+  const auto unique_id =
+      reinterpret_cast<decltype(&spcclGetUniqueId)>(::dlsym(library, "spcclGetUniqueId"));
   const auto last_error =
-      reinterpret_cast<const char* (*)(void*)>(::dlsym(library, "spcclGetLastError"));
+      reinterpret_cast<decltype(&spcclGetLastError)>(::dlsym(library, "spcclGetLastError"));
   if (version == nullptr || unique_id == nullptr || last_error == nullptr) return;
   int code = 0;
   version(&code);
   ::dprintf(out, "%d\n", code);
   ::setenv("SPCCL_RUNTIME_DIR", runtime_dir.c_str(), 1);
-  std::array<char, 128> id;
-  const bool reached = unique_id(id.data()) == 0;
+  spcclUniqueId id;
+  const bool reached = unique_id(&id) == spcclSuccess;
   ::dprintf(out, "%s", reached ? "ok" : last_error(nullptr));
 }
 

@@ -27,7 +27,7 @@ MAY_INCLUDE = {
     "collective": ["base", "kernels", "collective/plan", "collective/policy"],
     "daemon": ["base", "proto", "proto/shm", "kernels", "collective", "collective/plan",
                "collective/policy"],
-    "ctl": ["base", "proto", "kernels"],
+    "ctl": ["api", "base", "proto", "kernels"],
     "bench/support": ["base", "proto/shm"],
     "bench": ["api", "base", "proto", "proto/shm", "kernels", "bench/support"],
     "bench/tune": ["base", "kernels", "collective", "collective/policy", "bench", "bench/support"],

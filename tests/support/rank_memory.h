@@ -60,7 +60,7 @@ class RankMemory {
                  ? runtime::MemoryView::Remote(::getpid(), reinterpret_cast<uint64_t>(data))
                  : runtime::MemoryView::Mapped(data);
     };
-    buffers_.push_back({view(send_at), view(recv_at)});
+    buffers_.push_back({.send = view(send_at), .recv = view(recv_at), .relay = nullptr});
   }
 
   OpDesc op_;
