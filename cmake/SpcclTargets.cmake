@@ -10,15 +10,20 @@ function(spccl_compile_together NAME APART)
   endif()
 endfunction()
 
-# spccl_library(NAME SRCS a.cc... DEPS lib... [APART]): a static library with the alias spccl::NAME;
-# with no sources, a header-only one.
+# spccl_library(NAME SRCS a.cc... DEPS lib... [APART] [COLD]): a static library with the alias
+# spccl::NAME; with no sources, a header-only one. COLD: not on the way of the data, so it need not be
+# fast where the compiler has to be.
 function(spccl_library NAME)
-  cmake_parse_arguments(ARG "APART" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART;COLD" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(spccl_${NAME} STATIC ${ARG_SRCS})
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
     target_include_directories(spccl_${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
-    spccl_precompile(spccl_${NAME} spccl_precompiled)
+    if(ARG_COLD AND SPCCL_COMPILE_FAST)
+      spccl_compile_fast(spccl_${NAME})
+    else()
+      spccl_precompile(spccl_${NAME} spccl_precompiled)
+    endif()
     spccl_compile_together(spccl_${NAME} ${ARG_APART})
   else()
     add_library(spccl_${NAME} INTERFACE)
@@ -32,13 +37,17 @@ endfunction()
 # nothing is built that no test runs: for CI's ThreadSanitizer, which finds nothing in them.
 option(SPCCL_TEST_THREADS_ONLY "Only the tests whose code starts threads or processes" OFF)
 
-# spccl_binary(NAME SRCS a.cc... DEPS lib... [UNTESTED]): an executable in bin/. UNTESTED: no test runs it.
+# spccl_binary(NAME SRCS a.cc... DEPS lib... [UNTESTED] [COLD]): an executable in bin/. UNTESTED: no test
+# runs it. COLD: as of spccl_library().
 function(spccl_binary NAME)
-  cmake_parse_arguments(ARG "UNTESTED" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "UNTESTED;COLD" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
   spccl_compile_together(${NAME} OFF)
-  if(ARG_UNTESTED AND SPCCL_TEST_THREADS_ONLY)
+  if(ARG_COLD)
+    spccl_compile_fast(${NAME})
+  endif()
+  if(ARG_UNTESTED AND SPCCL_SANITIZE)
     set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()

@@ -66,7 +66,7 @@ clang-format-14
 clang-tidy-19|clang-tidy-18|clang-tidy-16
 LIST
       ;;
-    fuzz)
+    sanitize)
       cat <<'LIST'
 clang-16
 libclang-rt-16-dev
@@ -76,7 +76,7 @@ LIST
   esac
 }
 
-readonly groups="build test bench lint fuzz"
+readonly groups="build test bench lint sanitize"
 
 usage() {
   cat <<USAGE
@@ -87,11 +87,11 @@ Does nothing, and needs no network, when all are there. Needs Debian 12 or Ubunt
 or sudo if something has to be installed.
 
 Groups:
-  build   what the daemon, the library and the tools are built with
-  test    what the tests need besides
-  bench   Open MPI, gloo and iperf3, which the comparisons measure against; gnuplot
-  lint    clang-format and clang-tidy
-  fuzz    clang with libFuzzer
+  build     what the daemon, the library and the tools are built with
+  test      what the tests need besides
+  bench     Open MPI, gloo and iperf3, which the comparisons measure against; gnuplot
+  lint      clang-format and clang-tidy
+  sanitize  clang with its sanitizers and libFuzzer
 
   --check   install nothing; print what is missing and exit 1 if anything is
   --list    print every package name (alternatives as a|b) and exit

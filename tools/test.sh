@@ -5,14 +5,14 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 usage() {
   cat <<'USAGE'
-Usage: tools/test.sh [--preset dev|release|asan|tsan|all|none] [--threads-only] [--fuzz-seconds N]
+Usage: tools/test.sh [--preset dev|release|asan|tsan|all] [--threads-only] [--fuzz-seconds N]
 
 Installs the missing packages (Debian 12 or Ubuntu 24.04, as root or with sudo), builds and runs the
 whole test suite. Logs are kept in build/logs; the exit status is 0 when everything passed.
 
-  --preset NAME       which build to test (default: dev); all: each in turn; none: only fuzz
+  --preset NAME       which build to test (default: dev); all: each in turn
   --threads-only      with tsan: build and run only the tests whose code starts threads or processes
-  --fuzz-seconds N    also build the fuzzers and run each for N seconds (default: 0, none)
+  --fuzz-seconds N    with asan: how long each fuzzer runs (default: 5)
   -h, --help
 USAGE
 }
@@ -23,7 +23,7 @@ die() {
 }
 
 presets=(dev)
-fuzz_seconds=0
+fuzz_seconds=5
 threads_only=OFF
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -32,8 +32,7 @@ while [ $# -gt 0 ]; do
       case "${2:-}" in
         dev | release | asan | tsan) presets=("$2") ;;
         all) presets=(dev release asan tsan) ;;
-        none) presets=() ;;
-        *) die "--preset takes dev, release, asan, tsan, all or none, not '${2:-}'" ;;
+        *) die "--preset takes dev, release, asan, tsan or all, not '${2:-}'" ;;
       esac
       shift
       ;;
@@ -66,22 +65,19 @@ run_ctest() {
 
 failures=0
 groups=(build test bench)
-[ "$fuzz_seconds" -eq 0 ] || groups+=(fuzz)
+case " ${presets[*]} " in *san*) groups+=(sanitize) ;; esac
 step "packages" "$root/tools/packages.sh" "${groups[@]}" || exit 1
 
 for preset in "${presets[@]}"; do
   options=(-DSPCCL_BUILD_TESTS=ON)
-  if [ "$preset" = tsan ]; then options+=(-DSPCCL_TEST_THREADS_ONLY="$threads_only"); fi
+  case "$preset" in
+    asan) options+=(-DSPCCL_FUZZ_SECONDS="$fuzz_seconds") ;;
+    tsan) options+=(-DSPCCL_TEST_THREADS_ONLY="$threads_only") ;;
+  esac
   step "$preset configure" cmake --preset "$preset" "${options[@]}" &&
     step "$preset build" cmake --build --preset "$preset" -j "$jobs" &&
     step "$preset test" run_ctest "$preset" || failures=$((failures + 1))
 done
-
-if [ "$fuzz_seconds" -gt 0 ]; then
-  step "fuzz configure" cmake --preset fuzz -DSPCCL_FUZZ_SECONDS="$fuzz_seconds" &&
-    step "fuzz build" cmake --build --preset fuzz -j "$jobs" &&
-    step "fuzz $fuzz_seconds s each" ctest --preset fuzz -j "$((jobs + 1))" || failures=$((failures + 1))
-fi
 
 if [ "$owns_steps" = yes ]; then steps_summary || true; fi
 [ "$failures" -eq 0 ]

@@ -6,13 +6,6 @@
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define SPCCL_FIBRE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SPCCL_FIBRE_ASAN 1
-#endif
-#endif
-#if defined(SPCCL_FIBRE_ASAN)
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(SPCCL_FIBRE_TSAN)  // set by CMakeLists.txt
@@ -66,7 +59,7 @@ void Fibre::Suspend() {
 }
 
 void Fibre::BeginSwitchIn() {
-#if defined(SPCCL_FIBRE_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&outside_fake_, stack_bottom_, stack_bytes_);
 #endif
 #if defined(SPCCL_FIBRE_TSAN)
@@ -76,13 +69,13 @@ void Fibre::BeginSwitchIn() {
 }
 
 void Fibre::EndSwitchIn() {
-#if defined(SPCCL_FIBRE_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(inside_fake_, &outside_bottom_, &outside_bytes_);
 #endif
 }
 
 void Fibre::BeginSwitchOut(bool for_good) {
-#if defined(SPCCL_FIBRE_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(for_good ? nullptr : &inside_fake_, outside_bottom_,
                                  outside_bytes_);
 #endif
@@ -92,7 +85,7 @@ void Fibre::BeginSwitchOut(bool for_good) {
 }
 
 void Fibre::EndSwitchOut() {
-#if defined(SPCCL_FIBRE_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(outside_fake_, nullptr, nullptr);
 #endif
 }

@@ -3,20 +3,11 @@
 
 #include <algorithm>
 
-// GCC's macro first: headers of others define __has_feature there, as one that knows nothing.
-#if defined(__SANITIZE_THREAD__)
-#define SPCCL_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SPCCL_THREAD_SANITIZER 1
-#endif
-#endif
-
 namespace spccl {
 
 // For code of one thread, or tests that say why. ThreadSanitizer makes it about ten times as slow,
 // and what it could find there the first inputs show as well as all that the other builds draw.
-#if defined(SPCCL_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
 inline constexpr int kThinning = 8;
 #else
 inline constexpr int kThinning = 1;

@@ -68,7 +68,7 @@ TEST(Classifier, LearnsAndAllPlansAgree) {
 
 // The text that this machine has: manual pages or package descriptions.
 TEST(Classifier, BeatsChanceOnRealText) {
-#if defined(SPCCL_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "made-up text runs the same threads, in a fiftieth of the time";
 #endif
   const auto corpus = classifier::LoadCorpus("auto", 120);
