@@ -103,14 +103,11 @@ function(spccl_test NAME)
 endfunction()
 
 # spccl_fuzzer(NAME SRCS a_fuzz.cc... DEPS lib... [SEEDS dir...] [SINGLE_THREADED]): SRCS define
-# LLVMFuzzerTestOneInput. With the fuzz preset it is a libFuzzer binary (target `fuzzers` builds all)
-# and a test that fuzzes for SPCCL_FUZZ_SECONDS; without, a plain test that replays its seeds and some
-# mutations of them. Every file in SEEDS is an input to start from; NAME_seeds beside the caller is one
-# where it exists. SINGLE_THREADED: as of spccl_test().
+# LLVMFuzzerTestOneInput. With SPCCL_FUZZ it is a libFuzzer binary and a test that fuzzes for
+# SPCCL_FUZZ_SECONDS; without, a plain test that replays its seeds and some mutations of them. Every file in
+# SEEDS is an input to start from; NAME_seeds beside the caller is one where it exists. SINGLE_THREADED: as
+# of spccl_test().
 set(SPCCL_FUZZ_SECONDS 60 CACHE STRING "How long each fuzzer runs as a test")
-if(SPCCL_FUZZ)
-  add_custom_target(fuzzers)
-endif()
 function(spccl_fuzzer NAME)
   cmake_parse_arguments(ARG "SINGLE_THREADED" "" "SRCS;DEPS;SEEDS" ${ARGN})
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${NAME}_seeds)
@@ -120,7 +117,6 @@ function(spccl_fuzzer NAME)
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
   set(limit 120)
   if(SPCCL_FUZZ)
-    add_dependencies(fuzzers ${NAME})
     target_link_options(${NAME} PRIVATE -fsanitize=fuzzer)
     set(corpus ${CMAKE_CURRENT_BINARY_DIR}/${NAME}_corpus)
     file(MAKE_DIRECTORY ${corpus})
