@@ -1,5 +1,7 @@
 #include "kernels/host/codec.h"
 
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "base/status.h"
@@ -209,6 +211,20 @@ void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype) {
 uint64_t CountNonzeros(DType dtype, const void* dense, uint64_t elements) {
   return host::CurrentTable().count[host::WidthLog2(dtype)](static_cast<const uint8_t*>(dense),
                                                             elements, MagnitudeMask(dtype));
+}
+
+uint64_t EstimateNonzeros(DType dtype, const void* dense, uint64_t elements) {
+  // Blocks of some cache lines, and not a power of two of them apart, as matrices' rows are.
+  constexpr uint64_t kBlock = 256, kStride = 17 * kBlock;
+  if (elements < 4 * kStride) return CountNonzeros(dtype, dense, elements);
+  const auto* const bytes = static_cast<const std::byte*>(dense);
+  uint64_t nnz = 0, seen = 0;
+  for (uint64_t at = 0; at + kBlock <= elements; at += kStride) {
+    nnz += CountNonzeros(dtype, bytes + at * SizeOf(dtype), kBlock);
+    seen += kBlock;
+  }
+  const double density = static_cast<double>(nnz) / static_cast<double>(seen);
+  return static_cast<uint64_t>(std::llround(density * static_cast<double>(elements)));
 }
 
 }  // namespace spccl

@@ -151,6 +151,8 @@ class StepRun {
   absl::Status Emit(std::span<const plan::Step> sends, const void* values, DType type,
                     transport::Frame holder);
   transport::Frame Encoded(const void* values, DType type, transport::Frame holder);
+  // Decides by an estimate where that will do; the decision is left open where it will not.
+  bool GoesDenseByEstimate(const void* values, DType type);
   // Turns the decision into a dense one if nothing is gained; the frame then is only memory.
   // `counted`: the policy knows the density already.
   transport::Frame Compressed(const void* values, DType type, bool counted);

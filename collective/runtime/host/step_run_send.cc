@@ -68,7 +68,7 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
 Frame StepRun::Encoded(const void* values, DType type, Frame holder) {
   Decision& decision = result_.decision;
   const bool counted = decision.count_first;
-  if (counted) {
+  if (counted && !GoesDenseByEstimate(values, type)) {
     const uint64_t nnz = CountNonzeros(type, values, elements_);
     decision = args_.policy->Choose(decision, type, nnz, elements_);
     CountInput(nnz);
@@ -85,6 +85,18 @@ Frame StepRun::Encoded(const void* values, DType type, Frame holder) {
   if (!frame.valid()) frame = context_.pool->Take(DenseBytes(type) + kEncodeSlack);
   EncodeInto(Format::kDense, values, type, &frame);
   return frame;
+}
+
+bool StepRun::GoesDenseByEstimate(const void* values, DType type) {
+  if (!result_.decision.may_estimate) return false;
+  const uint64_t nnz = EstimateNonzeros(type, values, elements_);
+  policy::SendPolicy guess = *args_.policy;
+  const Decision decision = guess.Choose(result_.decision, type, nnz, elements_);
+  if (decision.format != Format::kDense) return false;
+  *args_.policy = guess;
+  result_.decision = decision;
+  CountInput(nnz);
+  return true;
 }
 
 uint64_t StepRun::EncodeInto(Format format, const void* values, DType type, Frame* frame) {

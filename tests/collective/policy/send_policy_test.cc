@@ -297,6 +297,18 @@ TEST(SendPolicyTest, TheModelKeepsToItsHabit) {
   }
 }
 
+TEST(SendPolicyTest, AnEstimateWillDoWhereMostWereDense) {
+  const Costs costs = LinkOf(1e9);
+  for (const Leaning leaning : {Leaning::kNone, Leaning::kSparse, Leaning::kDense}) {
+    SendPolicy policy(Auto(Codec::kAuto), OpDesc{.count = kMany}, &costs, Habit{leaning});
+    const Decision first = policy.Next(kRs, Link::kInter, kMany);
+    EXPECT_EQ(first.may_estimate, leaning == Leaning::kDense);
+    EXPECT_FALSE(policy.Choose(first, DType::kFloat32, kMany, kMany).may_estimate);
+    // The density is known from then on.
+    EXPECT_FALSE(policy.Next(kRs, Link::kInter, kMany).may_estimate);
+  }
+}
+
 TEST(SendPolicyTest, TheHabitIsWhatTwoThirdsDid) {
   std::array<std::array<uint64_t, kReasonCount>, kPhaseCount> decisions{};
   EXPECT_EQ(HabitOf(decisions), Habit{});
