@@ -12,10 +12,8 @@ Trials::Trials(size_t ways) : ways_(ways) {
 
 size_t Trials::Next() {
   const uint64_t asked = asked_++;
-  if (asked < kFirstTrials * ways_.size()) {
-    const size_t way = asked % ways_.size();
-    return IsHopeless(way) ? best_ : way;
-  }
+  const size_t round = asked / ways_.size(), way = asked % ways_.size();
+  if (round < kRounds) return IsPassedOver(round, way) ? best_ : way;
   if (asked % kRetrialEvery == 0) return asked / kRetrialEvery % ways_.size();
   return best_;
 }
@@ -46,9 +44,12 @@ std::optional<int64_t> Trials::TimeOf(size_t way) const {
   return times[which];
 }
 
-bool Trials::IsHopeless(size_t way) const {
+bool Trials::IsPassedOver(size_t round, size_t way) const {
+  const bool early = round < kRoundsOfAll;
+  if (early && way == 0) return false;
   const std::optional<int64_t> its = TimeOf(way), least = TimeOf(best_);
-  return way != 0 && its && least && *its / kHopeless > *least;
+  if (!its || !least) return false;
+  return static_cast<double>(*its) > (early ? kHopeless : kNotClose) * static_cast<double>(*least);
 }
 
 }  // namespace spccl::policy

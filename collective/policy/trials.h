@@ -1,10 +1,11 @@
 // Which of a few ways to do the same thing is fastest, found by doing it each way now and then.
 // Pure; no clock, and no chance: those who ask alike are answered alike.
 //
-// A bandit with a schedule: first every way kFirstTrials times, in turn; from then on the fastest,
-// and every kRetrialEvery-th time one of the others, in turn. What counts of a way is the second
-// least of what it took the last few times: what disturbs an operation makes it longer, hardly ever
-// shorter. Another way is taken only if it is faster by more than kHysteresis.
+// A bandit with a schedule: rounds in which every way goes once; after the first few only those
+// that are close to the best, since these need more than a look to be told apart. From then on the
+// fastest goes, and every kRetrialEvery-th time one of the others, in turn. What counts of a way is
+// the second least of what it took the last few times: what disturbs an operation makes it longer,
+// hardly ever shorter. Another way is taken only if it is faster by more than kHysteresis.
 #pragma once
 
 #include <array>
@@ -18,12 +19,13 @@ namespace spccl::policy {
 // Copyable, not thread-safe.
 class Trials {
  public:
-  static constexpr size_t kFirstTrials = 3;
+  static constexpr size_t kRounds = 9;
   static constexpr size_t kRetrialEvery = 64;
   static constexpr double kHysteresis = 0.03;
-  // A way, other than the first, that took so many times as long as the best is passed over at
-  // first.
-  static constexpr int64_t kHopeless = 2;
+  // A way that took so many times as long as the best is passed over: in the first kRoundsOfAll
+  // rounds (but for the first way, which meets a cold start), and in those after them.
+  static constexpr size_t kRoundsOfAll = 3;
+  static constexpr double kHopeless = 2, kNotClose = 1.2;
 
   // Of ways 0 to `ways` - 1, one at least. The first is taken where nothing is known.
   explicit Trials(size_t ways);
@@ -35,7 +37,7 @@ class Trials {
 
   // The fastest so far.
   size_t best() const { return best_; }
-  bool settled() const { return asked_ >= kFirstTrials * ways_.size(); }
+  bool settled() const { return asked_ >= kRounds * ways_.size(); }
   // What counts of a way; empty before it was tried.
   std::optional<int64_t> TimeOf(size_t way) const;
 
@@ -46,7 +48,7 @@ class Trials {
     uint64_t count = 0;
   };
 
-  bool IsHopeless(size_t way) const;
+  bool IsPassedOver(size_t round, size_t way) const;
 
   std::vector<Seen> ways_;
   uint64_t asked_ = 0;
