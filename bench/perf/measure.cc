@@ -105,11 +105,21 @@ absl::Status MeasureTurn(Team& team, Backend& backend, Input& input, int count, 
   return absl::OkStatus();
 }
 
+absl::Status WarmUp(Team& team, Backend& backend, Input& input, const Options& options) {
+  std::vector<double> times;
+  return RunTimed(team, backend, input, options.warmup, &times);
+}
+
 // Operations that a setting is in force for, at a time: the first is not measured.
 constexpr int kTurn = 4;
 
 absl::Status TakeTurns(Team& team, Backend& backend, Input& input, const Options& options,
                        std::vector<Traffic>* traffic, std::vector<Measurement>* results) {
+  for (const Setting& setting : options.settings) {
+    SPCCL_RETURN_IF_ERROR(team.Barrier());
+    if (team.rank() == 0) SPCCL_RETURN_IF_ERROR(backend.Apply(setting));
+    SPCCL_RETURN_IF_ERROR(WarmUp(team, backend, input, options));
+  }
   for (int done = 0; done < options.iters; done += kTurn - 1) {
     for (size_t i = 0; i < options.settings.size(); ++i) {
       SPCCL_RETURN_IF_ERROR(team.Barrier());
@@ -135,11 +145,10 @@ absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
   pattern.Fill(team.rank(), backend.send());
   Input input(backend, problem);
 
-  std::vector<double> warmup_times;
-  SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, options.warmup, &warmup_times));
   std::vector<Measurement> results(std::max<size_t>(1, options.settings.size()));
   std::vector<Traffic> traffic(results.size());
   if (options.settings.empty()) {
+    SPCCL_RETURN_IF_ERROR(WarmUp(team, backend, input, options));
     SPCCL_RETURN_IF_ERROR(
         MeasureTurn(team, backend, input, options.iters, &traffic[0], &results[0]));
   } else {

@@ -68,7 +68,7 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
   app.add_option("--iters", options.iters, "measured operations a size")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "operations before them")
+  app.add_option("--warmup", options.warmup, "operations before them, of each setting")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   app.add_flag("--check", options.check, "compare a result with what it must be");

@@ -102,8 +102,8 @@ TEST(Measure, SettingsTakeTurns) {
   const auto measured = Measure(team, backend, kProblem, options);
   ASSERT_TRUE(measured.ok()) << measured.status();
   ASSERT_EQ(measured->size(), 2u);
-  EXPECT_EQ(backend.applied, (std::vector<std::string>{"a", "b", "a", "b"}));
-  EXPECT_EQ(backend.runs, 1 + 2 * (4 + 3));  // of each turn one is not measured
+  EXPECT_EQ(backend.applied, (std::vector<std::string>{"a", "b", "a", "b", "a", "b"}));
+  EXPECT_EQ(backend.runs, 2 * (1 + 4 + 3));  // a warmup each; of each turn one is not measured
   for (const Measurement& one : *measured) {
     EXPECT_EQ(one.times_us.size(), 5u);
     EXPECT_EQ(one.wire_bytes, 10);
