@@ -3,24 +3,27 @@
 # Builds that precompile headers compile a target's sources together, so many to a file: they share the
 # heavy headers, and what templates make of them. Not more, so that no file is what all wait for at the
 # end. A source with flags of its own stays alone; APART below: all of a target's do.
-set(SPCCL_TOGETHER 8)
+set(SPCCL_TOGETHER 12)
 function(spccl_compile_together NAME APART)
   if(SPCCL_PRECOMPILE AND NOT APART)
     set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${SPCCL_TOGETHER})
   endif()
 endfunction()
 
-# spccl_library(NAME SRCS a.cc... DEPS lib... [APART] [COLD]): a static library with the alias
+# spccl_library(NAME SRCS a.cc... DEPS lib... [APART] [COLD] [TRUSTED]): a static library with the alias
 # spccl::NAME; with no sources, a header-only one. COLD: not on the way of the data, so it need not be
-# fast where the compiler has to be.
+# fast where the compiler has to be. TRUSTED: what tests compare with, in a thread of their own; sanitizers
+# look at what is tested and not at that, which would take them longer.
 function(spccl_library NAME)
-  cmake_parse_arguments(ARG "APART;COLD" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART;COLD;TRUSTED" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(spccl_${NAME} STATIC ${ARG_SRCS})
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
     target_include_directories(spccl_${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     if(ARG_COLD AND SPCCL_COMPILE_FAST)
       spccl_compile_fast(spccl_${NAME})
+    elseif(ARG_TRUSTED AND SPCCL_SANITIZE)
+      target_compile_options(spccl_${NAME} PRIVATE -fno-sanitize=all -O2)
     else()
       spccl_precompile(spccl_${NAME} spccl_precompiled)
     endif()

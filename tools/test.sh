@@ -59,8 +59,8 @@ run_ctest() {
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then
     runner=(setarch "$(uname -m)" -R)
   fi
-  # One more than there are cores: some tests mostly wait, for a peer to be found dead, say.
-  "${runner[@]}" ctest --preset "$1" -j "$((jobs + 1))"
+  # Twice as many as there are cores: many tests mostly wait, for a peer to be found dead, say.
+  "${runner[@]}" ctest --preset "$1" -j "$((2 * jobs))"
 }
 
 failures=0

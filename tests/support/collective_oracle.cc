@@ -73,6 +73,11 @@ struct Traits<Brain> {
   static Brain Narrow(float value) { return {ToBfloat16(value)}; }
 };
 
+// std::uniform_real_distribution takes two logarithms a number.
+bool Happens(double probability, std::mt19937_64* random) {
+  return static_cast<double>((*random)() >> 11) * 0x1p-53 < probability;
+}
+
 template <typename F>
 auto Dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -234,19 +239,40 @@ std::optional<uint64_t> FirstDifference(DType dtype, const Bytes& a, const Bytes
 Bytes RandomElements(DType dtype, uint64_t elements, double sparsity, bool specials,
                      std::mt19937_64* random) {
   Bytes data(elements * SizeOf(dtype));
-  std::uniform_real_distribution<double> uniform(0, 1);
   Dispatch(dtype, [&](auto zero) {
     using T = decltype(zero);
     for (uint64_t i = 0; i < elements; ++i) {
       T value = RandomNonzero<T>(random);
       if (specials && (*random)() % 16 == 0) value = Special<T>((*random)());
-      if (uniform(*random) < sparsity) {
+      if (Happens(sparsity, random)) {
         value = T{};
         if constexpr (!std::is_integral_v<T>) {
           if ((*random)() % 4 == 0) value = Traits<T>::Narrow(-0.0F);
         }
       }
       Store<T>(&data, i, value);
+    }
+    return 0;
+  });
+  return data;
+}
+
+Bytes ExactElements(DType dtype, uint64_t elements, double sparsity, bool prod, bool specials,
+                    std::mt19937_64* random) {
+  if (!IsFloat(dtype)) return RandomElements(dtype, elements, sparsity, false, random);
+  constexpr float kFactors[] = {1, -1, 2, -2, 0.5};
+  constexpr float kSpecials[] = {INFINITY, -INFINITY, NAN};
+  Bytes data(elements * SizeOf(dtype));
+  Dispatch(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (!std::is_integral_v<T>) {
+      for (uint64_t i = 0; i < elements; ++i) {
+        const uint64_t draw = (*random)();
+        float value = prod ? kFactors[draw % 5] : static_cast<float>(draw % 17) - 8;
+        if (specials && draw / 64 % 32 == 0) value = kSpecials[draw / 4096 % 3];
+        if (Happens(sparsity, random)) value = draw % 2 == 0 ? 0.0F : -0.0F;
+        Store<T>(&data, i, Traits<T>::Narrow(value));
+      }
     }
     return 0;
   });

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <span>
@@ -52,46 +51,13 @@ inline std::string Describe(const ClusterCase& c) {
                       " lanes ", c.open_lanes, " room ", c.room_frames, " seed ", c.seed);
 }
 
-// Elements of which every sum and every product is exact, so that the order does not matter.
-inline testing::Bytes ExactElements(const ClusterCase& c, std::mt19937_64* random) {
-  const uint64_t elements = SendElements(c.op, c.ranks());
-  const DType dtype = c.op.dtype;
-  if (!IsFloat(dtype)) {
-    return testing::RandomElements(dtype, elements, c.sparsity, false, random);
-  }
-  constexpr float kFactors[] = {1, -1, 2, -2, 0.5};
-  constexpr float kSpecials[] = {INFINITY, -INFINITY, NAN};
-  std::uniform_real_distribution<double> uniform(0, 1);
-  testing::Bytes data(elements * SizeOf(dtype));
-  for (uint64_t i = 0; i < elements; ++i) {
-    const uint64_t draw = (*random)();
-    float value =
-        c.op.redop == RedOp::kProd ? kFactors[draw % 5] : static_cast<float>(draw % 17) - 8;
-    if (c.specials && draw / 64 % 32 == 0) value = kSpecials[draw / 4096 % 3];
-    if (uniform(*random) < c.sparsity) value = draw % 2 == 0 ? 0.0F : -0.0F;
-    std::byte* const to = data.data() + i * SizeOf(dtype);
-    const double wide = value;
-    const uint16_t half =
-        dtype == DType::kFloat16 ? testing::ToHalf(value) : testing::ToBfloat16(value);
-    switch (SizeOf(dtype)) {
-      case 2:
-        std::memcpy(to, &half, sizeof(half));
-        break;
-      case 4:
-        std::memcpy(to, &value, sizeof(value));
-        break;
-      default:
-        std::memcpy(to, &wide, sizeof(wide));
-        break;
-    }
-  }
-  return data;
-}
-
 inline std::vector<testing::Bytes> InputsOf(const ClusterCase& c) {
   std::mt19937_64 random(c.seed);
   std::vector<testing::Bytes> inputs;
-  for (uint32_t rank = 0; rank < c.ranks(); ++rank) inputs.push_back(ExactElements(c, &random));
+  for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
+    inputs.push_back(testing::ExactElements(c.op.dtype, SendElements(c.op, c.ranks()), c.sparsity,
+                                            c.op.redop == RedOp::kProd, c.specials, &random));
+  }
   return inputs;
 }
 
