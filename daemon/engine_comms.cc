@@ -1,10 +1,13 @@
 // Communicators form, end and fail.
+#include <malloc.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/transport/frame_pool.h"
 #include "daemon/engine.h"
 #include "daemon/join_check.h"
 #include "daemon/settings_store.h"
@@ -15,6 +18,15 @@ namespace {
 
 // A root's daemon, which knows who is missing, gets this much longer to say so than its deadline.
 constexpr int64_t kRootGraceNs = 2'000'000'000;
+
+// Between jobs a daemon is as small as it was at the start: what is kept from one operation for the
+// next, and what the allocator keeps, goes back to the node. The next job pays some page faults.
+void GiveMemoryBack() {
+  transport::FramePool::Shared().Trim();
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
 
 }  // namespace
 
@@ -257,6 +269,7 @@ void Engine::EraseIfAbandoned(uint64_t comm_id) {
   hooks_.forget(comm_id);
   --registry_.jobs[job_id].communicators;
   registry_.ForgetIfEmpty(job_id);
+  if (registry_.comms.empty()) GiveMemoryBack();
 }
 
 }  // namespace spccl::daemon

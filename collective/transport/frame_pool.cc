@@ -47,9 +47,7 @@ bool Frame::unique() const {
 }
 
 FramePool::~FramePool() {
-  for (const std::vector<std::byte*>& buffers : free_) {
-    for (std::byte* buffer : buffers) std::free(buffer - Frame::kLine);
-  }
+  Trim();
 }
 
 FramePool& FramePool::Shared() {
@@ -88,6 +86,18 @@ void FramePool::Give(std::byte* data, size_t capacity_bytes) {
     }
   }
   std::free(data - Frame::kLine);
+}
+
+void FramePool::Trim() {
+  decltype(free_) taken;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(taken, free_);
+    kept_bytes_ = 0;
+  }
+  for (const std::vector<std::byte*>& buffers : taken) {
+    for (std::byte* buffer : buffers) std::free(buffer - Frame::kLine);
+  }
 }
 
 size_t FramePool::kept_bytes() const {

@@ -102,6 +102,8 @@ class FramePool {
   Frame Take(size_t bytes);
 
   size_t kept_bytes() const;
+  // Frees what it keeps, not what is out.
+  void Trim();
 
   static constexpr size_t kLargestFrame = size_t{64} << 20;
 

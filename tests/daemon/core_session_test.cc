@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/transport/frame_pool.h"
 #include "daemon/core.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -391,6 +392,29 @@ TEST(CommDestroyTest, FreesTheCommunicatorAndItsJobsCount) {
   EXPECT_TRUE(snapshot->comms.empty());
   EXPECT_EQ(snapshot->jobs.at(0).communicators, 0u);
   EXPECT_EQ(snapshot->jobs[0].counters.failed_ops, 0u);
+}
+
+TEST(CommDestroyTest, TheLastOneGivesBackWhatIsKeptForOperations) {
+  DaemonEnv env;
+  const auto destroy = [](std::vector<RawRank>& ranks) {
+    for (RawRank& rank : ranks) {
+      shm::Request request = rank.client.Make(shm::RequestType::kCommDestroy);
+      request.comm.comm_id = rank.handle;
+      ExpectSuccess(rank.client.Call(request));
+    }
+  };
+  auto first = FormComm(env.socket_path(), 2), second = FormComm(env.socket_path(), 2);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  transport::FramePool& pool = transport::FramePool::Shared();
+  pool.Take(100'000);
+  const size_t kept = pool.kept_bytes();
+  EXPECT_GT(kept, 0u);
+  destroy(*first);
+  EXPECT_EQ(pool.kept_bytes(), kept);
+  destroy(*second);
+  // The answer comes after the communicator is gone.
+  EXPECT_EQ(pool.kept_bytes(), 0u);
 }
 
 }  // namespace

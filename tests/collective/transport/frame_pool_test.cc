@@ -36,6 +36,20 @@ TEST(FramePoolTest, KeepsNoMoreThanItMay) {
   EXPECT_EQ(pool.kept_bytes(), 2048U);
 }
 
+TEST(FramePoolTest, GivesUpWhatItKeepsButNotWhatIsOut) {
+  FramePool pool(1 << 20);
+  Frame out = pool.Take(5000);
+  std::memset(out.data(), 7, 5000);
+  pool.Take(100'000);
+  EXPECT_GT(pool.kept_bytes(), 0U);
+  pool.Trim();
+  EXPECT_EQ(pool.kept_bytes(), 0U);
+  EXPECT_EQ(out.data()[4999], std::byte{7});
+  out = Frame();
+  EXPECT_EQ(pool.kept_bytes(), 8192U);
+  EXPECT_TRUE(pool.Take(100'000).valid());
+}
+
 TEST(FramePoolTest, MovesAndEmptyFrames) {
   FramePool pool(1 << 20);
   Frame a = pool.Take(100);
