@@ -70,6 +70,7 @@ LIST
       cat <<'LIST'
 clang-16
 libclang-rt-16-dev
+llvm-16
 LIST
       ;;
     *) return 1 ;;
