@@ -40,6 +40,10 @@ endfunction()
 # nothing is built that no test runs: for CI's ThreadSanitizer, which finds nothing in them.
 option(SPCCL_TEST_THREADS_ONLY "Only the tests whose code starts threads or processes" OFF)
 
+# For CI's release build: the code that is written for a compiler and its processor runs as it is installed,
+# everything else under the sanitizers.
+option(SPCCL_TEST_KERNELS_ONLY "Of the tests, only those of kernels/" OFF)
+
 # spccl_binary(NAME SRCS a.cc... DEPS lib... [UNTESTED] [COLD]): an executable in bin/. UNTESTED: no test
 # runs it. COLD: as of spccl_library().
 function(spccl_binary NAME)
