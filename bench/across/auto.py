@@ -6,7 +6,7 @@ communicator, the settings in turn (spccl-perf --settings): all have the same pl
 the same moment. Medians count. Auto may be 5% slower than the fastest fixed setting, and at 0% of
 zeros 3% slower than dense.
 
-Operations of less than 5 ms are measured after 80 of each setting, in which auto's trials of ways end;
+Operations of less than 5 ms are measured after 120 of each setting, in which auto's trials of ways end;
 of longer ones the trials are measured along.
 
 The fastest of many medians is mostly a lucky one. So a point that misses is run again, with four
@@ -73,7 +73,7 @@ def iterations(size, rate, options):
 
 def warmup(size, rate):
     """Enough for the trials of auto to end, where that is soon."""
-    return 80 if seconds_of(size, rate) < 0.005 else 3
+    return 120 if seconds_of(size, rate) < 0.005 else 3
 
 
 class Sweep:

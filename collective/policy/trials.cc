@@ -39,9 +39,9 @@ std::optional<int64_t> Trials::TimeOf(size_t way) const {
   if (seen.count == 0) return std::nullopt;
   auto times = seen.times;
   const size_t kept = std::min<size_t>(seen.count, kKept);
-  const size_t which = std::min<size_t>(1, kept - 1);
-  std::nth_element(times.begin(), times.begin() + which, times.begin() + kept);
-  return times[which];
+  const auto third = times.begin() + static_cast<ptrdiff_t>(kept / 3);
+  std::nth_element(times.begin(), third, times.begin() + static_cast<ptrdiff_t>(kept));
+  return *third;
 }
 
 bool Trials::IsPassedOver(size_t round, size_t way) const {

@@ -4,8 +4,9 @@
 // A bandit with a schedule: rounds in which every way goes once; after the first few only those
 // that are close to the best, since these need more than a look to be told apart. From then on the
 // fastest goes, and every kRetrialEvery-th time one of the others, in turn. What counts of a way is
-// the second least of what it took the last few times: what disturbs an operation makes it longer,
-// hardly ever shorter. Another way is taken only if it is faster by more than kHysteresis.
+// the lower third of what it took the last few times: what disturbs an operation makes it longer,
+// and a link that lets bursts pass makes some shorter. Another way is taken only if it is faster by
+// more than kHysteresis; if that was luck, it is soon left again.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ namespace spccl::policy {
 // Copyable, not thread-safe.
 class Trials {
  public:
-  static constexpr size_t kRounds = 9;
+  static constexpr size_t kRounds = 15;
   static constexpr size_t kRetrialEvery = 64;
   static constexpr double kHysteresis = 0.03;
   // A way that took so many times as long as the best is passed over: in the first kRoundsOfAll
@@ -42,7 +43,7 @@ class Trials {
   std::optional<int64_t> TimeOf(size_t way) const;
 
  private:
-  static constexpr size_t kKept = 9;
+  static constexpr size_t kKept = 15;
   struct Seen {
     std::array<int64_t, kKept> times{};
     uint64_t count = 0;

@@ -33,7 +33,7 @@ TEST(TrialsTest, EveryWayIsTriedThenTheFastestIsTaken) {
   EXPECT_FALSE(trials.settled());
   EXPECT_EQ(Repeat(&trials, {110, 100, 150}, 9), (std::vector<size_t>{3, 3, 3}));
   // Close to the best needs a longer look than what is far from it.
-  EXPECT_EQ(Repeat(&trials, {110, 100, 150}, 18), (std::vector<size_t>{6, 12, 0}));
+  EXPECT_EQ(Repeat(&trials, {110, 100, 150}, 36), (std::vector<size_t>{12, 24, 0}));
   EXPECT_TRUE(trials.settled());
   EXPECT_EQ(trials.best(), 1U);
   const std::vector<size_t> went = Repeat(&trials, {110, 100, 150}, 640);
