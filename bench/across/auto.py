@@ -13,7 +13,8 @@ The fastest of many medians is mostly a lucky one. So a point that misses is run
 times the operations, auto against dense and the fastest only; what that gives counts.
 
 Every launch's lines are kept in points.jsonl, and what is there is not run again: a sweep that was
-interrupted goes on where it was. `--again` starts anew. table.md has the verdicts.
+interrupted goes on where it was, and the whole grid, which takes many hours, can be measured in parts
+(--rates, --hosts, --sizes, --sparsities). `--again` starts anew. table.md has the verdicts.
 """
 
 import argparse
@@ -46,15 +47,19 @@ def fixed_settings(options):
 def launches(options):
     rates = options.rates.split(",")
     hosts = [int(h) for h in options.hosts.split(",")]
-    if options.quick:
+    if options.quick and not options.sparsities:
         grid = [(r, h, s, "uniform") for r in rates for h in hosts for s in (0, 0.9, 0.99)]
         return [Launch(*g) for g in [*grid, *((r, hosts[0], 0.97, "clustered") for r in rates)]]
     sparsities = (0, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999, 0.9999)
+    if options.sparsities:
+        sparsities = [float(s) for s in options.sparsities.split(",")]
     return [Launch(r, h, s, p) for r in rates for h in hosts for s in sparsities
             for p in ("uniform", "clustered") if s or p == "uniform"]
 
 
 def sizes(options):
+    if options.sizes:
+        return [int(size) << 10 for size in options.sizes.split(",")]
     if options.quick:
         return [MIB, 16 * MIB]
     return [64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -201,6 +206,8 @@ def main():
     parser.add_argument("--op", default="all_reduce", help="(default all_reduce)")
     parser.add_argument("--rates", default="1gbit,10gbit,none", help="of the links (default all)")
     parser.add_argument("--hosts", default="2,4", help="(default 2,4)")
+    parser.add_argument("--sizes", help="in KiB (default: of the grid)")
+    parser.add_argument("--sparsities", help="shares of zeros (default: of the grid)")
     parser.add_argument("--iters", type=int, default=9,
                         help="operations a setting where they take 0.1 s (default 9)")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
