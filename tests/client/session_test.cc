@@ -37,6 +37,18 @@ class SessionTest : public testing::ClientTest {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
     return end;
   }
+
+  // Of an operation during which the daemon says goodbye, and goes.
+  std::pair<spcclResult_t, std::string> ResultAtGoodbye(spcclComm_t comm, shm::Result result,
+                                                        const char* reason) {
+    const std::vector<float> send = Rising(8);
+    std::vector<float> recv(8);
+    return ResultAfter([&] { return Sum(send, &recv, comm); },
+                       [&] {
+                         daemon_.Send(Notice(shm::ReplyType::kGoodbye, 0, result, reason));
+                         daemon_.Kill();
+                       });
+  }
 };
 
 TEST_F(SessionTest, OpensOnceAndOnlyWhenNeeded) {
@@ -269,14 +281,7 @@ TEST_F(SessionTest, RepliesThatNobodyAskedForAreIgnored) {
 
 TEST_F(SessionTest, GoodbyeIsRememberedAsTheReason) {
   const spcclComm_t comm = OneRank();
-  const std::vector<float> send = Rising(8);
-  std::vector<float> recv(8);
-  const auto end =
-      ResultAfter([&] { return Sum(send, &recv, comm); },
-                  [&] {
-                    daemon_.Send(Notice(shm::ReplyType::kGoodbye, 0, shm::Result::kSuccess, ""));
-                    daemon_.Kill();
-                  });
+  const auto end = ResultAtGoodbye(comm, shm::Result::kSuccess, "");
   EXPECT_EQ(end.first, spcclSystemError);
   EXPECT_THAT(end.second, HasSubstr("has stopped"));
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
@@ -284,15 +289,7 @@ TEST_F(SessionTest, GoodbyeIsRememberedAsTheReason) {
 
 TEST_F(SessionTest, AGoodbyeWithAReasonIsToldAsItIs) {
   const spcclComm_t comm = OneRank();
-  const std::vector<float> send = Rising(8);
-  std::vector<float> recv(8);
-  const auto end =
-      ResultAfter([&] { return Sum(send, &recv, comm); },
-                  [&] {
-                    daemon_.Send(Notice(shm::ReplyType::kGoodbye, 0, shm::Result::kRemoteError,
-                                        "job u1.j2 was ended"));
-                    daemon_.Kill();
-                  });
+  const auto end = ResultAtGoodbye(comm, shm::Result::kRemoteError, "job u1.j2 was ended");
   EXPECT_EQ(end.first, spcclRemoteError);
   EXPECT_THAT(end.second, HasSubstr("job u1.j2 was ended"));
   EXPECT_THAT(end.second, ::testing::Not(HasSubstr("the daemon")));

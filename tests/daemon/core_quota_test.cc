@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/shm/result.h"
+#include "tests/daemon/open_client.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/status_test.h"
@@ -25,12 +26,6 @@ using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-RawClient Open(DaemonEnv& env) {
-  auto client = RawClient::Open(env.socket_path());
-  EXPECT_THAT(client, IsOk());
-  return *std::move(client);
-}
 
 // The only job, which has a session.
 JobInfo JobOf(DaemonEnv& env) {

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "proto/shm/relay.h"
 #include "proto/shm/result.h"
+#include "tests/daemon/open_client.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/status_test.h"
@@ -31,12 +32,6 @@ using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-RawClient Open(DaemonEnv& env) {
-  auto client = RawClient::Open(env.socket_path());
-  EXPECT_THAT(client, IsOk());
-  return *std::move(client);
-}
 
 template <typename Matcher>
 void ExpectRefusal(const absl::StatusOr<shm::Reply>& reply, shm::Result result,
