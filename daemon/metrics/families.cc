@@ -80,7 +80,8 @@ std::span<const Family> Families() {
       {"spccl_input_density_ratio",
        kHistogram,
        {},
-       "Share of nonzeros in an operation's input, where it was counted"},
+       "Share of nonzeros in an operation's input, where it was counted; an estimate where the one "
+       "before went dense"},
       {"spccl_result_density_ratio",
        kHistogram,
        {},
