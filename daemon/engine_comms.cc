@@ -178,6 +178,14 @@ absl::Status Engine::DestroyComm(Session& session, uint32_t handle, bool abort) 
     if (registry_.FindComm(membership.comm_id) == nullptr) return absl::OkStatus();
   }
   session.memberships.erase(handle);
+  // Who leaves says to the other nodes that it has taken part in all that it has submitted.
+  if (entry->across() && entry->comm.Waits(membership.rank)) {
+    FailComm(membership.comm_id,
+             {.status = absl::AbortedError(
+                  absl::StrCat(entry->comm.NameOfRank(membership.rank),
+                               " has left the communicator before its operations had begun")),
+              .culprit_rank = static_cast<int>(membership.rank)});
+  }
   entry->comm.Leave(membership.rank);
   TellLeave(*entry, membership.rank, "has left the communicator");
   Pump(membership.comm_id);  // others may be waiting for an operation that never comes now
@@ -199,8 +207,9 @@ void Engine::LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why) 
     return EraseIfAbandoned(comm_id);
   }
   entry->comm.Leave(rank);
-  // The last one out, with nothing running, needs no failure.
-  if (!entry->comm.abandoned()) {
+  // The last one out, with nothing running, needs no failure; but other nodes may run what it has
+  // submitted, and what is held here while the tuning changes would never be heard of.
+  if (!entry->comm.abandoned() || entry->across()) {
     FailComm(comm_id,
              {.status = absl::AbortedError(absl::StrCat(entry->comm.NameOfRank(rank), " ", why)),
               .culprit_rank = static_cast<int>(rank)});

@@ -20,9 +20,11 @@
 namespace spccl::daemon {
 namespace {
 
+using ::spccl::testing::AllReduceSlot;
 using ::spccl::testing::DaemonEnv;
 using ::spccl::testing::IsOk;
 using ::spccl::testing::RawClient;
+using ::spccl::testing::RawRank;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = v1::PeerMessage::KindCase;
@@ -343,6 +345,32 @@ TEST_F(EngineMeetingTest, ANodeThatLeavesIsNoLongerWaitedForBeforeATuningChanges
   SayLeft(kA, 1);
   const v1::PeerMessage commit = nodes_->Await(kB, Kind::kTuningCommit);
   EXPECT_EQ(commit.kind_case(), Kind::kTuningCommit);
+}
+
+// An operation that is held until the other nodes have prepared is still theirs to wait for,
+// whether the rank that has submitted it dies or leaves.
+TEST_F(EngineMeetingTest, WhoGoesWithAnOperationThatIsHeldFailsTheCommunicator) {
+  for (const bool dies : {true, false}) {
+    MeetHereAndSetAlgorithm();
+    {
+      RawRank rank{.client = std::move(*client_), .handle = static_cast<uint32_t>(comm_id_)};
+      const auto buffer = rank.client.Allocate(64);
+      ASSERT_THAT(buffer, IsOk());
+      ASSERT_TRUE(rank.client.Push(AllReduceSlot(rank, *buffer, 4, 0, 32)));
+      EXPECT_EQ(nodes_->Await(kA, Kind::kTuningPrepare).kind_case(), Kind::kTuningPrepare);
+      if (!dies) {
+        shm::Request destroy = rank.client.Make(shm::RequestType::kCommDestroy);
+        destroy.comm.comm_id = rank.handle;
+        EXPECT_THAT(rank.client.Call(destroy), IsOk());
+      }
+    }
+    for (const NodeId node : {kA, kB}) {
+      const v1::PeerMessage failed = nodes_->Await(node, Kind::kCommFailed);
+      ASSERT_EQ(failed.kind_case(), Kind::kCommFailed) << "dies " << dies << ", node " << node;
+      EXPECT_EQ(failed.comm_failed().culprit(), 0);
+      EXPECT_THAT(failed.comm_failed().message(), HasSubstr(dies ? "rank 0" : "has left"));
+    }
+  }
 }
 
 TEST_F(EngineMeetingTest, ALeaderThatLeavesTakesBackATuningThatIsPrepared) {
