@@ -111,7 +111,7 @@ void ReduceInto(const void* frame, void* accumulator, DType accumulator_dtype);
 // Nonzero elements (by value: a negative zero is a zero, a NaN is not).
 uint64_t CountNonzeros(DType dtype, const void* dense, uint64_t elements);
 
-// About as many, by reading a sixteenth of a large array: exact where all or none are nonzeros.
+// About as many, by reading a seventeenth of a large array: exact where all or none are nonzeros.
 uint64_t EstimateNonzeros(DType dtype, const void* dense, uint64_t elements);
 
 // Instruction sets. Dispatch picks the best one that the processor has; tests and benchmarks may
