@@ -164,7 +164,9 @@ std::span<const Family> Families() {
       {"process_resident_memory_bytes",
        kGauge,
        {},
-       "Resident memory of the daemon; clients' memory that it has touched counts"},
+       "Resident memory of the daemon; clients' memory that it has touched counts. What it keeps "
+       "between operations (frames: at most 64 MiB) goes back to the node with the last "
+       "communicator"},
       {"process_virtual_memory_bytes", kGauge, {}, "Address space of the daemon"},
       {"process_threads", kGauge, {}, "Threads of the daemon"},
       {"process_open_fds", kGauge, {}, "Open descriptors of the daemon"},
