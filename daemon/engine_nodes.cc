@@ -44,16 +44,17 @@ std::string RanksOf(const NodeGroup& group, uint32_t node) {
 }
 
 // A daemon that says that it stops is to ranks of other nodes what one is that was killed: their
-// own is there.
-absl::Status StatusToldBy(NodeId node, const NodeGroup& group, absl::Status status) {
+// own is there. While the communicator forms it is named itself: its ranks need not be known yet.
+absl::Status StatusToldBy(NodeId node, const NodeInfo& info, const NodeGroup& group,
+                          absl::Status status) {
   if (!absl::IsUnavailable(status)) return status;
   std::string ranks;
   for (uint32_t i = 0; i < group.nodes.size(); ++i) {
     if (group.nodes[i].id == node) ranks = RanksOf(group, i);
   }
-  return absl::AbortedError(
-      ranks.empty() ? std::string(status.message())
-                    : absl::StrCat("lost ", ranks, ": ", std::string(status.message())));
+  const std::string lost =
+      ranks.empty() ? absl::StrCat("the daemon on ", info.name, " (", info.address, ")") : ranks;
+  return absl::AbortedError(absl::StrCat("lost ", lost, ": ", std::string(status.message())));
 }
 
 }  // namespace
@@ -167,7 +168,7 @@ void Engine::OnNodeMessage(NodeId node, const v1::PeerMessage& message) {
         CommFailure failure;
         failure.origin = failed.origin().substr(0, kLongestText);
         failure.status = StatusToldBy(
-            node, *entry->group,
+            node, registry_.nodes_up[node], *entry->group,
             StatusOf(failed.code(), absl::StrCat(failure.origin, ": ", failed.message())));
         const bool is_rank =
             failed.culprit() >= 0 && static_cast<uint32_t>(failed.culprit()) < entry->comm.ranks();

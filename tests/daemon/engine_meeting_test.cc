@@ -304,6 +304,22 @@ TEST_F(EngineMeetingTest, AnotherNodesDaemonThatStopsIsALossOfItsRanks) {
   EXPECT_THAT(reply->message, HasSubstr("lost rank 1: node2: spccld is stopping"));
 }
 
+TEST_F(EngineMeetingTest, AnotherNodesDaemonThatStopsWhileRanksMeetIsNamedItself) {
+  Begin(/*measures=*/true);
+  UniqueIdBytes id;
+  ASSERT_NO_FATAL_FAILURE(AskA(&id));
+  v1::PeerMessage failed;
+  failed.mutable_comm_failed()->set_comm_key(BytesOf(ParseUniqueId(id)->key));
+  failed.mutable_comm_failed()->set_code(static_cast<uint32_t>(absl::StatusCode::kUnavailable));
+  failed.mutable_comm_failed()->set_origin("node2");
+  failed.mutable_comm_failed()->set_message("spccld is stopping");
+  nodes_->Say(kA, failed);
+  const auto reply = client_->AwaitReply(request_id_);
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+  EXPECT_THAT(reply->message, HasSubstr("lost the daemon on node2 (fake:2): node2: spccld is"));
+}
+
 TEST_F(EngineMeetingTest, ARootThatIsLostEndsTheFormingAndIsNamed) {
   Begin(/*measures=*/true);
   UniqueIdBytes id;
