@@ -173,6 +173,25 @@ class EngineMeetingTest : public ::testing::Test {
     nodes_->Say(kA, message);
   }
 
+  // A fails the communicator, as a daemon does that was told to stop.
+  void SayStopping(const std::string& comm_key) {
+    v1::PeerMessage message;
+    v1::CommFailed& failed = *message.mutable_comm_failed();
+    failed.set_comm_key(comm_key);
+    failed.set_code(static_cast<uint32_t>(absl::StatusCode::kUnavailable));
+    failed.set_origin("node2");
+    failed.set_message("spccld is stopping");
+    nodes_->Say(kA, message);
+  }
+
+  // Fails the test unless CommInit has returned in time, with another's failure that says this.
+  void ExpectLoss(const std::string& error) {
+    const auto reply = client_->AwaitReply(request_id_);
+    ASSERT_THAT(reply, IsOk());
+    EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+    EXPECT_THAT(reply->message, HasSubstr(error));
+  }
+
   // Fails the test unless CommInit has returned in time, with an error that says this; or well.
   void ExpectInit(const std::string& error = "") {
     const auto reply = client_->AwaitReply(request_id_);
@@ -292,32 +311,16 @@ TEST_F(EngineMeetingTest, AnotherNodesDaemonThatStopsIsALossOfItsRanks) {
   Begin(/*measures=*/true);
   MeetAtA();
   EXPECT_EQ(nodes_->Await(kA, Kind::kReady).kind_case(), Kind::kReady);
-  v1::PeerMessage failed;
-  failed.mutable_comm_failed()->set_comm_key(form_.comm_key());
-  failed.mutable_comm_failed()->set_code(static_cast<uint32_t>(absl::StatusCode::kUnavailable));
-  failed.mutable_comm_failed()->set_origin("node2");
-  failed.mutable_comm_failed()->set_message("spccld is stopping");
-  nodes_->Say(kA, failed);
-  const auto reply = client_->AwaitReply(request_id_);
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
-  EXPECT_THAT(reply->message, HasSubstr("lost rank 1: node2: spccld is stopping"));
+  SayStopping(form_.comm_key());
+  ExpectLoss("lost rank 1: node2: spccld is stopping");
 }
 
 TEST_F(EngineMeetingTest, AnotherNodesDaemonThatStopsWhileRanksMeetIsNamedItself) {
   Begin(/*measures=*/true);
   UniqueIdBytes id;
   ASSERT_NO_FATAL_FAILURE(AskA(&id));
-  v1::PeerMessage failed;
-  failed.mutable_comm_failed()->set_comm_key(BytesOf(ParseUniqueId(id)->key));
-  failed.mutable_comm_failed()->set_code(static_cast<uint32_t>(absl::StatusCode::kUnavailable));
-  failed.mutable_comm_failed()->set_origin("node2");
-  failed.mutable_comm_failed()->set_message("spccld is stopping");
-  nodes_->Say(kA, failed);
-  const auto reply = client_->AwaitReply(request_id_);
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
-  EXPECT_THAT(reply->message, HasSubstr("lost the daemon on node2 (fake:2): node2: spccld is"));
+  SayStopping(BytesOf(ParseUniqueId(id)->key));
+  ExpectLoss("lost the daemon on node2 (fake:2): node2: spccld is stopping");
 }
 
 TEST_F(EngineMeetingTest, ARootThatIsLostEndsTheFormingAndIsNamed) {
@@ -325,11 +328,7 @@ TEST_F(EngineMeetingTest, ARootThatIsLostEndsTheFormingAndIsNamed) {
   UniqueIdBytes id;
   ASSERT_NO_FATAL_FAILURE(AskA(&id));
   nodes_->Down(kA, absl::UnavailableError("nothing heard of node2 (fake:2) for 2.5 s"));
-  const auto reply = client_->AwaitReply(request_id_);
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kRemoteError));
-  EXPECT_THAT(reply->message,
-              HasSubstr("forming the communicator: nothing heard of node2 (fake:2) for 2.5 s"));
+  ExpectLoss("forming the communicator: nothing heard of node2 (fake:2) for 2.5 s");
 }
 
 TEST_F(EngineMeetingTest, ARootThatCannotBeMetEndsTheFormingWithItsOwnCode) {
