@@ -269,9 +269,9 @@ void Engine::BeginStop() {
   stopping_ = true;
   draining_ = true;
   StopListening();
-  Record("stopping", "", 0, 0, "spccld is stopping");
+  Record("stopping", "", 0, 0, kStopping);
   for (const auto& [id, session] : registry_.sessions) {
-    SayGoodbye(*session, shm::Result::kSuccess, "spccld is stopping");
+    SayGoodbye(*session, shm::Result::kSuccess, kStopping);
   }
   std::vector<uint64_t> idle;
   for (const auto& [id, entry] : registry_.comms) {
@@ -285,7 +285,7 @@ void Engine::StopNow() {
   std::vector<uint64_t> running;
   for (const auto& [id, entry] : registry_.comms) running.push_back(id);
   for (const uint64_t id : running) {
-    FailComm(id, {.status = absl::UnavailableError("spccld is stopping"), .expected = true});
+    FailComm(id, {.status = absl::UnavailableError(kStopping), .expected = true});
   }
 }
 

@@ -49,6 +49,8 @@ class TuningPrepared;
 
 namespace spccl::daemon {
 
+inline constexpr char kStopping[] = "spccld is stopping";
+
 class Engine {
  public:
   // Borrows the loop, and the other nodes' daemons (nullptr: this one takes no part in
@@ -153,7 +155,8 @@ class Engine {
   absl::Status DestroyComm(Session& session, uint32_t handle, bool abort);
   void LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why);
   // `teller`: the node that it was heard from; all others of the communicator are told.
-  void FailComm(uint64_t comm_id, const CommFailure& failure, NodeId teller = 0);
+  void FailComm(uint64_t comm_id, const CommFailure& seen, NodeId teller = 0);
+  CommFailure CauseOf(const CommFailure& seen) const;  // what this node's ranks are told
   void TellMembers(CommEntry& entry, bool was_forming);
   void EraseIfAbandoned(uint64_t comm_id);
 

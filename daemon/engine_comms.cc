@@ -217,9 +217,20 @@ void Engine::LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why) 
   EraseIfAbandoned(comm_id);
 }
 
-void Engine::FailComm(uint64_t comm_id, const CommFailure& failure, NodeId teller) {
+// Others leave because this daemon stops, and may be heard of before it ends: to its own ranks the
+// stop is the cause.
+CommFailure Engine::CauseOf(const CommFailure& seen) const {
+  if (!stopping_ || seen.expected) return seen;
+  CommFailure cause = seen;
+  cause.status = Annotate(absl::UnavailableError(seen.status.message()), kStopping);
+  cause.expected = true;
+  return cause;
+}
+
+void Engine::FailComm(uint64_t comm_id, const CommFailure& seen, NodeId teller) {
   CommEntry* const entry = registry_.FindComm(comm_id);
   if (entry == nullptr || entry->comm.state() == Communicator::State::kFailed) return;
+  const CommFailure failure = CauseOf(seen);
   const bool was_forming = entry->comm.forming();
   Communicator& comm = entry->comm;
   Log(LogLevel::kWarning, "comm", "communicator failed",
@@ -232,7 +243,7 @@ void Engine::FailComm(uint64_t comm_id, const CommFailure& failure, NodeId telle
   registry_.telemetry.AddCommFailure(failure.status, lost);
   Complete(comm.Fail(failure));
   TellMembers(*entry, was_forming);
-  TellFailure(*entry, failure, teller);
+  TellFailure(*entry, seen, teller);
   Record("comm-failed", comm.job_id(), comm_id, comm.uid(), std::string(failure.status.message()));
   if (was_forming) {
     unique_ids_.UseUp(entry->unique_id, failure.status);

@@ -83,7 +83,7 @@ void Engine::Pump(uint64_t comm_id) {
   if (entry == nullptr || entry->pumping) return;
   entry->pumping = true;
   if (stopping_ && !entry->comm.running()) {
-    FailComm(comm_id, {.status = absl::UnavailableError("spccld is stopping"), .expected = true});
+    FailComm(comm_id, {.status = absl::UnavailableError(kStopping), .expected = true});
   }
   if (entry->across() && entry->comm.state() == Communicator::State::kReady) ReviewTuning(*entry);
   while (!HoldsForTuning(*entry)) {

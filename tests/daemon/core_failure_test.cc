@@ -84,12 +84,16 @@ struct Pair {
   }
 };
 
-void ExpectRemoteError(RawRank& rank, const ::testing::Matcher<std::string>& message) {
+void ExpectError(RawRank& rank, shm::Result result,
+                 const ::testing::Matcher<std::string>& message) {
   const auto completion = rank.client.AwaitCompletion();
   ASSERT_TRUE(completion.has_value());
-  EXPECT_EQ(completion->result, static_cast<uint32_t>(shm::Result::kRemoteError))
-      << completion->message;
+  EXPECT_EQ(completion->result, static_cast<uint32_t>(result)) << completion->message;
   EXPECT_THAT(std::string(shm::TextOf(completion->message)), message);
+}
+
+void ExpectRemoteError(RawRank& rank, const ::testing::Matcher<std::string>& message) {
+  ExpectError(rank, shm::Result::kRemoteError, message);
 }
 
 struct Rubbish {
@@ -298,10 +302,7 @@ TEST(StopTest, RunningOperationsEndAndTheRestIsTold) {
     ::poll(nullptr, 0, 1);
   }
   env.core().BeginStop();
-  const auto completion = waiting.ranks[0].client.AwaitCompletion();
-  ASSERT_TRUE(completion.has_value());
-  EXPECT_EQ(completion->result, static_cast<uint32_t>(shm::Result::kSystemError));
-  EXPECT_THAT(std::string(shm::TextOf(completion->message)), HasSubstr("stopping"));
+  ExpectError(waiting.ranks[0], shm::Result::kSystemError, HasSubstr("stopping"));
   EXPECT_THAT(running.ranks[0].client.AwaitNotice(shm::ReplyType::kGoodbye), IsOk());
   EXPECT_FALSE(RawClient::Connect(env.socket_path()).ok());
   EXPECT_FALSE(env.core().WaitStopped(0));
@@ -314,6 +315,27 @@ TEST(StopTest, RunningOperationsEndAndTheRestIsTold) {
   }
   EXPECT_TRUE(env.core().WaitStopped(10'000'000'000));
   EXPECT_FALSE(env.core().GetSnapshot().ok());
+}
+
+// One that has left by the stop of its other communicators, say.
+TEST(StopTest, ARankThatLeavesMeanwhileIsNotTheCause) {
+  const auto gate = std::make_shared<Gate>();
+  const CoreHooks hooks = GateHooks(gate);
+  DaemonEnv env({}, &hooks);
+  Pair pair(env);
+  for (const size_t r : {0u, 1u}) {
+    ASSERT_TRUE(pair.ranks[r].client.Push(pair.Slot(r, kLargeCount)));
+  }
+  ASSERT_TRUE(gate->AwaitEntered(1));
+  env.core().BeginStop();
+  EXPECT_THAT(pair.ranks[0].client.AwaitNotice(shm::ReplyType::kGoodbye), IsOk());
+  pair.ranks.pop_back();
+  EXPECT_THAT(pair.ranks[0].client.AwaitNotice(shm::ReplyType::kCommFailed), IsOk());
+  gate->Open();
+  const auto is_told =
+      AllOf(HasSubstr("spccld is stopping: rank 1 (pid "), HasSubstr("has closed its session"));
+  ExpectError(pair.ranks[0], shm::Result::kSystemError, is_told);
+  EXPECT_TRUE(env.core().WaitStopped(10'000'000'000));
 }
 
 TEST(StopTest, WhatDoesNotEndInTimeIsCancelled) {
