@@ -30,11 +30,25 @@ function(spccl_compile_fast NAME)
     target_compile_options(${NAME} PRIVATE -O0)
   endif()
 endfunction()
+# And what is installed: a third of the compiler's time less than with -O3. Not with the precompiled
+# header, which g++ takes for the same optimisation only.
+function(spccl_compile_cold NAME)
+  spccl_compile_fast(${NAME})
+  target_compile_options(${NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
 
 find_program(SPCCL_LLD ld.lld)
 if(SPCCL_PRECOMPILE)
   if(SPCCL_LLD)
     target_link_options(spccl_flags INTERFACE -fuse-ld=lld)
+  endif()
+  # ccache takes the header's content for granted only when told that it may. That a file depends on what
+  # the compiler says, and not on a preprocessor's run before it, spares that run. The headers must come
+  # from the cache too: g++ makes no two alike, and then nothing that was compiled with them is found.
+  if(CMAKE_CXX_COMPILER_LAUNCHER STREQUAL "${SPCCL_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1
+        ${SPCCL_CCACHE})
   endif()
   # For every target alike: some packages' targets bring it, and it defines _REENTRANT, without which
   # their users could not share a precompiled header with the others.
@@ -49,14 +63,12 @@ if(SPCCL_PRECOMPILE)
     target_compile_options(spccl_precompiled_test PRIVATE -fPIE)
     spccl_compile_fast(spccl_precompiled_test)
   endif()
-  # ccache takes the header's content for granted only when told that it may.
-  if(CMAKE_CXX_COMPILER_LAUNCHER STREQUAL "${SPCCL_CCACHE}")
-    set(CMAKE_CXX_COMPILER_LAUNCHER
-        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${SPCCL_CCACHE})
-  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(spccl_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>
                            $<$<COMPILE_LANGUAGE:CXX>:-Winvalid-pch>)
+  elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # What is in the header, not when it was written: in a new folder the cached one is as good.
+    target_compile_options(spccl_flags INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
   endif()
 endif()
 

@@ -11,8 +11,8 @@ function(spccl_compile_together NAME APART)
 endfunction()
 
 # spccl_library(NAME SRCS a.cc... DEPS lib... [APART] [COLD] [TRUSTED]): a static library with the alias
-# spccl::NAME; with no sources, a header-only one. COLD: not on the way of the data, so it need not be
-# fast where the compiler has to be. TRUSTED: what tests compare with, in a thread of their own; sanitizers
+# spccl::NAME; with no sources, a header-only one. COLD: not on the way of the data, so that the compiler
+# may be fast instead. TRUSTED: what tests compare with, in a thread of their own; sanitizers
 # look at what is tested and not at that, which would take them longer.
 function(spccl_library NAME)
   cmake_parse_arguments(ARG "APART;COLD;TRUSTED" "" "SRCS;DEPS" ${ARGN})
@@ -20,8 +20,8 @@ function(spccl_library NAME)
     add_library(spccl_${NAME} STATIC ${ARG_SRCS})
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
     target_include_directories(spccl_${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
-    if(ARG_COLD AND SPCCL_COMPILE_FAST)
-      spccl_compile_fast(spccl_${NAME})
+    if(ARG_COLD)
+      spccl_compile_cold(spccl_${NAME})
     elseif(ARG_TRUSTED AND SPCCL_SANITIZE)
       target_compile_options(spccl_${NAME} PRIVATE -fno-sanitize=all -O2)
     elseif(NOT (ARG_APART AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"))
@@ -54,7 +54,7 @@ function(spccl_binary NAME)
   target_link_libraries(${NAME} PRIVATE spccl_flags ${ARG_DEPS})
   spccl_compile_together(${NAME} OFF)
   if(ARG_COLD)
-    spccl_compile_fast(${NAME})
+    spccl_compile_cold(${NAME})
   endif()
   if(ARG_UNTESTED AND SPCCL_SANITIZE)
     set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
