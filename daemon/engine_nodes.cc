@@ -52,8 +52,7 @@ absl::Status StatusToldBy(NodeId node, const NodeInfo& info, const NodeGroup& gr
   for (uint32_t i = 0; i < group.nodes.size(); ++i) {
     if (group.nodes[i].id == node) ranks = RanksOf(group, i);
   }
-  const std::string lost =
-      ranks.empty() ? absl::StrCat("the daemon on ", info.name, " (", info.address, ")") : ranks;
+  const std::string lost = ranks.empty() ? absl::StrCat("the daemon on ", info.display()) : ranks;
   return absl::AbortedError(absl::StrCat("lost ", lost, ": ", std::string(status.message())));
 }
 
@@ -77,7 +76,7 @@ void Engine::ListenToNodes() {
 
 void Engine::OnNodeUp(NodeId node, const NodeInfo& info) {
   registry_.nodes_up[node] = info;
-  Record("node-up", "", 0, 0, absl::StrCat("connected to ", info.name, " (", info.address, ")"));
+  Record("node-up", "", 0, 0, absl::StrCat("connected to ", info.display()));
   std::vector<uint64_t> waiting;
   for (const auto& [key, id] : registry_.comm_of_key) {
     if (registry_.FindComm(id)->comm.state() == Communicator::State::kConnecting) {
@@ -195,6 +194,12 @@ void Engine::OnNodeMessage(NodeId node, const v1::PeerMessage& message) {
     case v1::PeerMessage::kTuningCommit:
       if (CommEntry* const entry = ready_entry_of(message.tuning_commit().comm_key())) {
         OnTuningCommit(node, *entry, message.tuning_commit());
+      }
+      return;
+    case v1::PeerMessage::kLead:
+      if (CommEntry* const entry = ready_entry_of(message.lead().comm_key())) {
+        const absl::Status status = OnLead(node, *entry, message.lead());
+        if (!status.ok()) FailComm(entry->comm.id(), {.status = status});
       }
       return;
     case v1::PeerMessage::kFlightAsk:

@@ -9,6 +9,10 @@
 // nothing at all otherwise. A node whose ranks have all left has run all that it ever will, and is
 // not asked. A leader that goes away, because its own ranks have all left, takes back what it has
 // prepared.
+//
+// The ways to send (policy/ways.h) need no such care, a frame says its format: each node tries the
+// same ones, the leader tells which it saw to be fastest (Lead), and the others go it once they
+// hear.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -183,6 +187,40 @@ void Engine::CommitTuning(CommEntry& entry, uint64_t from_sequence) {
                       tuning.table == nullptr ? "" : ", with a model,", " from operation ",
                       from_sequence, " on"));
   Pump(entry.comm.id());
+}
+
+void Engine::TellLead(CommEntry& entry) {
+  NodeGroup& group = *entry.group;
+  if (!LeadsTuning(group)) return;
+  const auto news = group.plans->TakeNews();
+  if (!news) return;
+  v1::PeerMessage message;
+  v1::Lead& lead = *message.mutable_lead();
+  lead.set_comm_key(BytesOf(group.key));
+  lead.set_operations(news->operations);
+  lead.set_way(news->way);
+  TellNodes(entry, message);
+  RecordLead(entry, *news);
+}
+
+absl::Status Engine::OnLead(NodeId node, CommEntry& entry, const v1::Lead& message) {
+  NodeGroup& group = *entry.group;
+  if (group.nodes[group.node_of_rank[0]].id != node) {
+    return absl::InvalidArgumentError("a way to send from a node that does not lead");
+  }
+  if (!group.plans) return absl::OkStatus();
+  const runtime::NodeScope::Lead lead{.operations = message.operations(), .way = message.way()};
+  SPCCL_RETURN_IF_ERROR(group.plans->Follow(lead));
+  RecordLead(entry, lead);
+  return absl::OkStatus();
+}
+
+void Engine::RecordLead(const CommEntry& entry, const runtime::NodeScope::Lead& lead) {
+  const std::string name = entry.group->plans->NameOf(lead);
+  if (name.empty()) return;
+  Record("way", entry.comm.job_id(), entry.comm.id(), entry.comm.uid(),
+         absl::StrCat("communicator ", entry.comm.id(), " sends ", name,
+                      ", which was fastest on rank 0's node"));
 }
 
 bool Engine::HoldsForTuning(const CommEntry& entry) {

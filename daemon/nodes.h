@@ -29,6 +29,9 @@ struct NodeInfo {
   std::string name;     // of the host, for people
   std::string address;  // where others reach its daemon
   uint64_t boot_id = 0;
+
+  // "name (address)": hosts may share a name.
+  std::string display() const { return name + " (" + address + ")"; }
 };
 
 // What is known of the link from this node to another; 0: not yet.

@@ -201,17 +201,17 @@ class PeerNodes final : public Nodes {
       Peer& peer = peers_[id];
       if (peer.link != nullptr) return absl::InvalidArgumentError("it offers a second data link");
       own = peer.offered ? *peer.offered : fabric_->MakeOffer();
-      name = peer.info.name;
+      name = peer.info.display();
       const bool answers = peer.offered.has_value();
       peer.offered.reset();
       if (!answers) SendOffer(id, own);
     }
     ucx::ConnectOptions options{.name = name, .own = own, .peer = theirs};
     options.on_up = [this, id] { OnLinkUp(id); };
-    options.on_failed = [this, id, name](const absl::Status& status) {
+    options.on_failed = [this, id](const absl::Status& status) {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      net_->Drop(id, Annotate(status, absl::StrCat("the data link to ", name)));
+      net_->Drop(id, Annotate(status, "lost the data link"));
     };
     absl::StatusOr<std::shared_ptr<ucx::Link>> link = fabric_->Connect(std::move(options));
     if (!link.ok()) {

@@ -13,9 +13,14 @@ Trials::Trials(size_t ways) : ways_(ways) {
 size_t Trials::Next() {
   const uint64_t asked = asked_++;
   const size_t round = asked / ways_.size(), way = asked % ways_.size();
-  if (round < kRounds) return IsPassedOver(round, way) ? best_ : way;
+  if (round < kRounds) return IsPassedOver(round, way) ? chosen() : way;
   if (asked % kRetrialEvery == 0) return asked / kRetrialEvery % ways_.size();
-  return best_;
+  return chosen();
+}
+
+void Trials::Follow(size_t way) {
+  SPCCL_CHECK(way < ways_.size());
+  followed_ = way;
 }
 
 void Trials::Took(size_t way, int64_t time) {

@@ -1,5 +1,6 @@
 // Which of a few ways to do the same thing is fastest, found by doing it each way now and then.
-// Pure; no clock, and no chance: those who ask alike are answered alike.
+// Pure; no clock, and no chance: those who ask alike are answered alike, but for what each saw to
+// be fastest; of several who should go alike one leads, and the others follow.
 //
 // A bandit with a schedule: rounds in which every way goes once; after the first few only those
 // that are close to the best, since these need more than a look to be told apart. From then on the
@@ -35,6 +36,8 @@ class Trials {
   size_t Next();
   // What it took so, in any unit; of what failed nothing is told.
   void Took(size_t way, int64_t time);
+  // From now on this way goes where the fastest would, whatever is seen here.
+  void Follow(size_t way);
 
   // The fastest so far.
   size_t best() const { return best_; }
@@ -50,8 +53,10 @@ class Trials {
   };
 
   bool IsPassedOver(size_t round, size_t way) const;
+  size_t chosen() const { return followed_.value_or(best_); }
 
   std::vector<Seen> ways_;
+  std::optional<size_t> followed_;
   uint64_t asked_ = 0;
   size_t best_ = 0;
 };

@@ -30,6 +30,16 @@ uint64_t Mix(uint64_t digest, uint64_t value) {
   return z ^ z >> 31;
 }
 
+// Operations that go the same way: of one kind, element type and algorithm, about as large, of the
+// same expected density. The same on all nodes.
+uint64_t DigestOf(const OpDesc& op, policy::Algorithm algorithm, double density) {
+  uint64_t digest = Mix(0, static_cast<uint64_t>(op.kind));
+  digest = Mix(digest, static_cast<uint64_t>(op.dtype));
+  digest = Mix(digest, static_cast<uint64_t>(algorithm));
+  digest = Mix(digest, static_cast<uint64_t>(std::bit_width(op.count)));
+  return Mix(digest, std::bit_cast<uint64_t>(density));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NodeScope>> NodeScope::Create(std::vector<uint32_t> node_of_rank,
@@ -87,22 +97,52 @@ absl::StatusOr<const NodeScope::Planned*> NodeScope::PlanFor(const OpDesc& op,
   return &planned;
 }
 
-NodeScope::Trial& NodeScope::TrialFor(const OpDesc& op, policy::Algorithm algorithm,
+NodeScope::OnTrial NodeScope::TryNext(const OpDesc& op, policy::Algorithm algorithm,
                                       const policy::Tuning& tuning) {
-  const TrialKey key(op.kind, op.dtype, algorithm, std::bit_width(op.count),
-                     tuning.densities[static_cast<size_t>(op.kind)]);
-  const auto found = trials_.find(key);
-  if (found != trials_.end()) return found->second;
-  if (trials_.size() >= kMaxTrials) trials_.clear();
-  std::vector<policy::Way> ways = policy::WaysToTry(algorithm, tuning, op, topology_);
-  const policy::Trials trials(ways.size());
-  return trials_.try_emplace(key, Trial{std::move(ways), trials}).first->second;
+  const uint64_t key = DigestOf(op, algorithm, tuning.densities[static_cast<size_t>(op.kind)]);
+  auto found = trials_.find(key);
+  if (found == trials_.end()) {
+    if (trials_.size() >= kMaxTrials) trials_.clear();
+    std::vector<policy::Way> ways = policy::WaysToTry(algorithm, tuning, op, topology_);
+    const policy::Trials trials(ways.size());
+    found = trials_.try_emplace(key, Trial{op.kind, std::move(ways), trials}).first;
+  }
+  return {.operations = key, .trial = &found->second, .way = found->second.trials.Next()};
 }
 
 void NodeScope::Note(OpKind kind, const OpStats& stats, int64_t took_ns) {
   habits_[static_cast<size_t>(kind)] = policy::HabitOf(stats.decisions);
-  if (on_trial_) on_trial_->trial->trials.Took(on_trial_->way, took_ns);
-  on_trial_.reset();
+  const auto on_trial = std::exchange(on_trial_, std::nullopt);
+  if (!on_trial) return;
+  Trial& trial = *on_trial->trial;
+  trial.trials.Took(on_trial->way, took_ns);
+  const size_t best = trial.trials.best();
+  if (trial.ways.size() == 1 || !trial.trials.settled() || trial.led == best) return;
+  trial.led = best;
+  news_ = Lead{.operations = on_trial->operations, .way = static_cast<uint32_t>(best)};
+}
+
+std::optional<NodeScope::Lead> NodeScope::TakeNews() {
+  return std::exchange(news_, std::nullopt);
+}
+
+absl::Status NodeScope::Follow(const Lead& lead) {
+  const auto found = trials_.find(lead.operations);
+  if (found == trials_.end()) return absl::OkStatus();
+  Trial& trial = found->second;
+  if (lead.way >= trial.ways.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "way ", lead.way, " to send an operation of which there are ", trial.ways.size()));
+  }
+  trial.trials.Follow(lead.way);
+  return absl::OkStatus();
+}
+
+std::string NodeScope::NameOf(const Lead& lead) const {
+  const auto found = trials_.find(lead.operations);
+  if (found == trials_.end() || lead.way >= found->second.ways.size()) return "";
+  return absl::StrCat(std::string(spccl::NameOf(found->second.kind)), " by ",
+                      policy::NameOf(found->second.ways[lead.way]));
 }
 
 absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
@@ -125,9 +165,8 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   options.settings = settings;
   on_trial_.reset();
   if (policy::LeavesAllOpen(settings) && settings.lossy.format == Format::kDense) {
-    Trial& trial = TrialFor(op, algorithm, tuning);
-    on_trial_ = OnTrial{&trial, trial.trials.Next()};
-    options.settings = policy::Apply(settings, trial.ways[on_trial_->way]);
+    on_trial_ = TryNext(op, algorithm, tuning);
+    options.settings = policy::Apply(settings, on_trial_->trial->ways[on_trial_->way]);
   }
   options.costs = tuning.costs;
   options.habit = habits_[static_cast<size_t>(op.kind)];

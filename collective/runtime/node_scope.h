@@ -73,6 +73,21 @@ class NodeScope {
   // that failed nothing is told.
   void Note(OpKind kind, const OpStats& stats, int64_t took_ns);
 
+  // Which way was fastest, as one node saw it: nodes that go different ways make each other's slow,
+  // so all go that of one, which leads.
+  struct Lead {
+    uint64_t operations = 0;  // which: a digest of what they have in common
+    uint32_t way = 0;         // of those that are tried
+  };
+  // The leader's: what the last Note changed, once all ways have been tried. To be told to the
+  // other nodes.
+  std::optional<Lead> TakeNews();
+  // The others'. Operations that are unknown here are passed over. InvalidArgument if they have no
+  // such way.
+  absl::Status Follow(const Lead& lead);
+  // "all_reduce by pici first": for people. Empty if it is unknown here.
+  std::string NameOf(const Lead& lead) const;
+
  private:
   using PlanKey = std::tuple<OpKind, uint32_t, policy::Algorithm>;  // with the root
   struct Planned {
@@ -80,14 +95,14 @@ class NodeScope {
     std::vector<uint32_t> mine;  // participants
     uint64_t digest = 0;
   };
-  // Operations that go the same way: of one kind, element type and algorithm, about as large, of
-  // the same expected density.
-  using TrialKey = std::tuple<OpKind, DType, policy::Algorithm, int, double>;
   struct Trial {
+    OpKind kind;
     std::vector<policy::Way> ways;
     policy::Trials trials;
+    std::optional<size_t> led = {};  // what TakeNews() has told
   };
   struct OnTrial {
+    uint64_t operations;
     Trial* trial;
     size_t way;
   };
@@ -97,7 +112,7 @@ class NodeScope {
   // Valid until the next call.
   absl::StatusOr<const Planned*> PlanFor(const OpDesc& op, policy::Algorithm algorithm);
   // Valid until the next call.
-  Trial& TrialFor(const OpDesc& op, policy::Algorithm algorithm, const policy::Tuning& tuning);
+  OnTrial TryNext(const OpDesc& op, policy::Algorithm algorithm, const policy::Tuning& tuning);
 
   const std::vector<uint32_t> node_of_rank_;
   const policy::Topology topology_;
@@ -105,8 +120,9 @@ class NodeScope {
   std::vector<uint32_t> local_ranks_;
   std::map<PlanKey, Planned> plans_;
   std::array<policy::Habit, kOpKindCount> habits_{};
-  std::map<TrialKey, Trial> trials_;
+  std::map<uint64_t, Trial> trials_;
   std::optional<OnTrial> on_trial_;  // the last task
+  std::optional<Lead> news_;
 };
 
 }  // namespace spccl::runtime

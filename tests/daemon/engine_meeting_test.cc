@@ -388,6 +388,16 @@ TEST_F(EngineMeetingTest, WhoGoesWithAnOperationThatIsHeldFailsTheCommunicator) 
   }
 }
 
+TEST_F(EngineMeetingTest, OnlyTheLeaderTellsHowToSend) {
+  MeetHereAndSetAlgorithm();
+  v1::PeerMessage message;
+  message.mutable_lead()->set_comm_key(form_.comm_key());
+  nodes_->Say(kA, message);
+  const v1::PeerMessage failed = nodes_->Await(kB, Kind::kCommFailed);
+  ASSERT_EQ(failed.kind_case(), Kind::kCommFailed);
+  EXPECT_THAT(failed.comm_failed().message(), HasSubstr("a node that does not lead"));
+}
+
 TEST_F(EngineMeetingTest, ALeaderThatLeavesTakesBackATuningThatIsPrepared) {
   MeetHereAndSetAlgorithm();
   SayLeft(kB, 2);

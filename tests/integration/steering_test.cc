@@ -193,6 +193,21 @@ TEST(SteeringTest, BetweenNodesEachSendTellsWhatWasForecastAndWhatItTook) {
   EXPECT_TRUE(AllSucceeded(job.processes().Wait(kPatienceMs)));
 }
 
+TEST(SteeringTest, TheWayThatWasFastestForTheLeaderIsTakenOnAllNodes) {
+  const auto a = StartServing({"--peers-listen=127.0.0.1:0"});
+  const auto b = StartServing({"--peers-listen=127.0.0.1:0"});
+  for (const auto* daemon : {&a, &b}) Tool(**daemon, "threshold set auto");
+  FaultJob job({a.get(), b.get()}, KeepSummingSparse);
+  ASSERT_TRUE(job.processes().AwaitReport(0, "summing;", kPatienceMs));
+  ASSERT_TRUE(Await(*b, [&](const nlohmann::json&) {
+    return Tool(*b, "events").find("which was fastest on rank 0's node") != std::string::npos;
+  }));
+  EXPECT_THAT(Tool(*b, "events"), ::testing::HasSubstr(" sends all_reduce by "));
+  EXPECT_THAT(Tool(*a, "events"), ::testing::HasSubstr(" sends all_reduce by "));
+  job.Stop();
+  EXPECT_TRUE(AllSucceeded(job.processes().Wait(kPatienceMs)));
+}
+
 TEST(SteeringTest, AbortEndsAJobWithTheOperatorsWords) {
   const auto daemon = StartServing();
   FaultJob job(*daemon, 2, [](RankContext& context) {

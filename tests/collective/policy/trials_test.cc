@@ -111,6 +111,18 @@ TEST(TrialsTest, AWayThatBecomesSlowerIsLeft) {
   EXPECT_EQ(trials.best(), 1U);
 }
 
+TEST(TrialsTest, WhoFollowsGoesTheLeadersWayAndStillTriesTheOthers) {
+  Trials trials(3);
+  Repeat(&trials, {100, 110, 150}, 100);
+  ASSERT_EQ(trials.best(), 0U);
+  trials.Follow(1);
+  const std::vector<size_t> went = Repeat(&trials, {100, 110, 150}, 640);
+  EXPECT_GE(went[1], 630U);
+  EXPECT_GT(went[0], 0U);
+  EXPECT_GT(went[2], 0U);
+  EXPECT_EQ(trials.best(), 0U);  // what is seen here
+}
+
 TEST(TrialsTest, NothingToldIsNoReasonToStop) {
   Trials trials(2);
   for (int i = 0; i < 1000; ++i) trials.Next();

@@ -2,7 +2,9 @@
 #include "collective/runtime/node_scope.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -93,10 +95,11 @@ TEST(NodeScopeTest, EveryAlgorithmOverUcx) {
   }
 }
 
-// Where codec and thresholds are auto, ways to send are tried, and the one that was told to be the
-// fastest stays.
-TEST(NodeScopeTest, TheWayThatWasFastestStays) {
-  UcxNodes nodes({0, 1});
+// Where codec and thresholds are auto, ways to send are tried. Runs one such operation, which takes
+// each node the time that it is asked for by its number and the way, and must come out right; says
+// which ways the nodes went.
+std::vector<std::string> TryOnce(UcxNodes* nodes, uint64_t sequence,
+                                 const std::function<int64_t(uint32_t, const std::string&)>& took) {
   ClusterCase c;
   c.algorithm = Algorithm::kSplit;
   c.op = {.kind = OpKind::kAllReduce, .count = 20'000};
@@ -107,31 +110,65 @@ TEST(NodeScopeTest, TheWayThatWasFastestStays) {
   tuning.algorithm = c.algorithm;
   tuning.densities.fill(0.02);
   const std::vector<Bytes> inputs = InputsOf(c);
+  RankMemory memory(c.op, inputs, false, false);
+  std::vector<std::thread> threads;
+  std::vector<std::string> way(nodes->size());
+  for (uint32_t node = 0; node < nodes->size(); ++node) {
+    threads.emplace_back([&, node] {
+      ResultBox box;
+      auto made = nodes->Make(node, sequence, c.op, memory, c.settings, tuning, box.Fn());
+      ASSERT_TRUE(made.ok()) << made.status();
+      RunTask(made->task.get(), 1);
+      way[node] = made->way;
+      nodes->scope(node).Note(c.op.kind, box.result()->stats, took(node, made->way));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto difference =
+      FirstDifference(c.op.dtype, memory.Received(0), CollectiveOracle(c.op, inputs)[0]);
+  EXPECT_FALSE(difference.has_value()) << way[0] << ", element " << *difference;
+  return way;
+}
+
+TEST(NodeScopeTest, TheWayThatWasFastestStays) {
+  UcxNodes nodes({0, 1});
   std::vector<std::string> ways;
   for (uint64_t sequence = 0; sequence < 40; ++sequence) {
-    RankMemory memory(c.op, inputs, false, false);
-    std::vector<std::thread> threads;
-    std::vector<std::string> way(nodes.size());
-    for (uint32_t node = 0; node < nodes.size(); ++node) {
-      threads.emplace_back([&, node] {
-        ResultBox box;
-        auto made = nodes.Make(node, sequence, c.op, memory, c.settings, tuning, box.Fn());
-        ASSERT_TRUE(made.ok()) << made.status();
-        RunTask(made->task.get(), 1);
-        way[node] = made->way;
-        nodes.scope(node).Note(c.op.kind, box.result()->stats, made->way == "coo" ? 50 : 80);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(way[0], way[1]) << "operation " << sequence;
-    const auto difference =
-        FirstDifference(c.op.dtype, memory.Received(0), CollectiveOracle(c.op, inputs)[0]);
-    ASSERT_FALSE(difference.has_value()) << way[0] << ", element " << *difference;
-    ways.push_back(way[0]);
+    const std::vector<std::string> went = TryOnce(
+        &nodes, sequence, [](uint32_t, const std::string& way) { return way == "coo" ? 50 : 80; });
+    EXPECT_EQ(went[0], went[1]) << "operation " << sequence;
+    ways.push_back(went[0]);
   }
   EXPECT_EQ(ways.front(), "model");
   EXPECT_THAT(ways, ::testing::IsSupersetOf({"pici", "coo", "gap"}));
   EXPECT_THAT(std::vector<std::string>(ways.end() - 10, ways.end()), ::testing::Each("coo"));
+}
+
+// Nodes that see different ways to be fastest go the leader's.
+TEST(NodeScopeTest, AllGoTheWayThatWasFastestForTheLeader) {
+  UcxNodes nodes({0, 1});
+  const auto took = [](uint32_t node, const std::string& way) {
+    return way == (node == 0 ? "coo" : "pici") ? 50 : 80;
+  };
+  std::optional<NodeScope::Lead> news;
+  uint64_t sequence = 0;
+  for (; !news && sequence < 500; ++sequence) {
+    TryOnce(&nodes, sequence, took);
+    news = nodes.scope(0).TakeNews();
+  }
+  ASSERT_TRUE(news.has_value());
+  EXPECT_EQ(nodes.scope(0).NameOf(*news), "all_reduce by coo");
+  EXPECT_THAT(TryOnce(&nodes, sequence++, took), ::testing::ElementsAre("coo", "pici"));
+  ASSERT_TRUE(nodes.scope(1).Follow(*news).ok());
+  EXPECT_EQ(nodes.scope(1).NameOf(*news), "all_reduce by coo");
+  EXPECT_THAT(TryOnce(&nodes, sequence++, took), ::testing::ElementsAre("coo", "coo"));
+  EXPECT_FALSE(nodes.scope(0).TakeNews().has_value());  // nothing new
+
+  EXPECT_TRUE(nodes.scope(1).Follow({.operations = 1, .way = 0}).ok());  // unknown
+  EXPECT_EQ(nodes.scope(1).NameOf({.operations = 1, .way = 0}), "");
+  const absl::Status none = nodes.scope(1).Follow({.operations = news->operations, .way = 99});
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("way 99"));
 }
 
 TEST(NodeScopeTest, WhatTheLinkWasGivenIsBounded) {
