@@ -56,9 +56,11 @@ if(SPCCL_SANITIZE)
   endif()
 endif()
 if(SPCCL_FUZZ)
-  # Not the tests, whose ways no fuzzer looks for.
+  # Not the tests, whose ways no fuzzer looks for, nor cold code, where none gets.
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz.ignore
        CONTENT "src:${PROJECT_SOURCE_DIR}/tests/*\nsrc:${PROJECT_BINARY_DIR}/tests/*\n")
-  target_compile_options(spccl_flags INTERFACE -fsanitize=fuzzer-no-link
-    -fsanitize-coverage-ignorelist=${PROJECT_BINARY_DIR}/fuzz.ignore)
+  set(fuzzed -fsanitize=fuzzer-no-link
+             -fsanitize-coverage-ignorelist=${PROJECT_BINARY_DIR}/fuzz.ignore)
+  target_compile_options(spccl_flags INTERFACE
+    "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:SPCCL_COLD>>>:${fuzzed}>")
 endif()

@@ -34,6 +34,7 @@ endfunction()
 # header, which g++ takes for the same optimisation only.
 function(spccl_compile_cold NAME)
   spccl_compile_fast(${NAME})
+  set_target_properties(${NAME} PROPERTIES SPCCL_COLD ON)
   target_compile_options(${NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
