@@ -234,9 +234,9 @@ class Engine {
   absl::Status OnTuningPrepare(NodeId node, CommEntry& entry, const v1::TuningPrepare& prepare);
   void OnTuningPrepared(NodeId node, CommEntry& entry, const v1::TuningPrepared& prepared);
   void OnTuningCommit(NodeId node, CommEntry& entry, const v1::TuningCommit& commit);
-  void TellLead(CommEntry& entry);
-  void RecordLead(const CommEntry& entry, const runtime::NodeScope::Lead& lead);
-  absl::Status OnLead(NodeId node, CommEntry& entry, const v1::Lead& message);
+  void TellLead(CommEntry& entry, OpKind kind);
+  void RecordLead(const CommEntry& entry, OpKind kind, const std::string& way);
+  absl::Status OnLead(NodeId node, CommEntry& entry, const v1::Lead& lead);
   void CommitTuning(CommEntry& entry, uint64_t from_sequence);
   // Whether all ranks of another node have left: the first operation that none of them took part
   // in.

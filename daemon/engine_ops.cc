@@ -213,7 +213,7 @@ void Engine::Finish(const std::shared_ptr<RunningOp>& running, const runtime::Op
       NoteDensity(*entry->group, op.kind, result.stats);
       if (result.status.ok()) {
         entry->group->plans->Note(op.kind, result.stats, now_ns - running->began_ns);
-        TellLead(*entry);
+        TellLead(*entry, op.kind);
       }
     }
     if (result.status.ok() && result.stats.dense_bytes != 0) {

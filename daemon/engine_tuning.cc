@@ -189,7 +189,7 @@ void Engine::CommitTuning(CommEntry& entry, uint64_t from_sequence) {
   Pump(entry.comm.id());
 }
 
-void Engine::TellLead(CommEntry& entry) {
+void Engine::TellLead(CommEntry& entry, OpKind kind) {
   NodeGroup& group = *entry.group;
   if (!LeadsTuning(group)) return;
   const auto news = group.plans->TakeNews();
@@ -200,27 +200,24 @@ void Engine::TellLead(CommEntry& entry) {
   lead.set_operations(news->operations);
   lead.set_way(news->way);
   TellNodes(entry, message);
-  RecordLead(entry, *news);
+  RecordLead(entry, kind, news->way);
 }
 
-absl::Status Engine::OnLead(NodeId node, CommEntry& entry, const v1::Lead& message) {
+absl::Status Engine::OnLead(NodeId node, CommEntry& entry, const v1::Lead& lead) {
   NodeGroup& group = *entry.group;
   if (group.nodes[group.node_of_rank[0]].id != node) {
     return absl::InvalidArgumentError("a way to send from a node that does not lead");
   }
-  if (!group.plans) return absl::OkStatus();
-  const runtime::NodeScope::Lead lead{.operations = message.operations(), .way = message.way()};
-  SPCCL_RETURN_IF_ERROR(group.plans->Follow(lead));
-  RecordLead(entry, lead);
+  if (!group.plans) return absl::OkStatus();  // a root without ranks
+  const auto kind = group.plans->Follow({.operations = lead.operations(), .way = lead.way()});
+  if (kind) RecordLead(entry, *kind, lead.way());
   return absl::OkStatus();
 }
 
-void Engine::RecordLead(const CommEntry& entry, const runtime::NodeScope::Lead& lead) {
-  const std::string name = entry.group->plans->NameOf(lead);
-  if (name.empty()) return;
+void Engine::RecordLead(const CommEntry& entry, OpKind kind, const std::string& way) {
   Record("way", entry.comm.job_id(), entry.comm.id(), entry.comm.uid(),
-         absl::StrCat("communicator ", entry.comm.id(), " sends ", name,
-                      ", which was fastest on rank 0's node"));
+         absl::StrCat("communicator ", entry.comm.id(), " sends ", std::string(NameOf(kind)),
+                      " by ", way, ", which was fastest on rank 0's node"));
 }
 
 bool Engine::HoldsForTuning(const CommEntry& entry) {

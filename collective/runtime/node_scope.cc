@@ -119,30 +119,23 @@ void NodeScope::Note(OpKind kind, const OpStats& stats, int64_t took_ns) {
   const size_t best = trial.trials.best();
   if (trial.ways.size() == 1 || !trial.trials.settled() || trial.led == best) return;
   trial.led = best;
-  news_ = Lead{.operations = on_trial->operations, .way = static_cast<uint32_t>(best)};
+  news_ = Lead{.operations = on_trial->operations, .way = policy::NameOf(trial.ways[best])};
 }
 
 std::optional<NodeScope::Lead> NodeScope::TakeNews() {
   return std::exchange(news_, std::nullopt);
 }
 
-absl::Status NodeScope::Follow(const Lead& lead) {
+std::optional<OpKind> NodeScope::Follow(const Lead& lead) {
   const auto found = trials_.find(lead.operations);
-  if (found == trials_.end()) return absl::OkStatus();
+  if (found == trials_.end()) return std::nullopt;
   Trial& trial = found->second;
-  if (lead.way >= trial.ways.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "way ", lead.way, " to send an operation of which there are ", trial.ways.size()));
+  for (size_t way = 0; way < trial.ways.size(); ++way) {
+    if (policy::NameOf(trial.ways[way]) != lead.way) continue;
+    trial.trials.Follow(way);
+    return trial.kind;
   }
-  trial.trials.Follow(lead.way);
-  return absl::OkStatus();
-}
-
-std::string NodeScope::NameOf(const Lead& lead) const {
-  const auto found = trials_.find(lead.operations);
-  if (found == trials_.end() || lead.way >= found->second.ways.size()) return "";
-  return absl::StrCat(std::string(spccl::NameOf(found->second.kind)), " by ",
-                      policy::NameOf(found->second.ways[lead.way]));
+  return std::nullopt;
 }
 
 absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,

@@ -77,16 +77,14 @@ class NodeScope {
   // so all go that of one, which leads.
   struct Lead {
     uint64_t operations = 0;  // which: a digest of what they have in common
-    uint32_t way = 0;         // of those that are tried
+    std::string way;          // policy::NameOf
   };
   // The leader's: what the last Note changed, once all ways have been tried. To be told to the
   // other nodes.
   std::optional<Lead> TakeNews();
-  // The others'. Operations that are unknown here are passed over. InvalidArgument if they have no
-  // such way.
-  absl::Status Follow(const Lead& lead);
-  // "all_reduce by pici first": for people. Empty if it is unknown here.
-  std::string NameOf(const Lead& lead) const;
+  // The others'. The kind of those operations; empty: there were none here, or this node does not
+  // try that way, as its codec and thresholds are its own, and goes on as it did.
+  std::optional<OpKind> Follow(const Lead& lead);
 
  private:
   using PlanKey = std::tuple<OpKind, uint32_t, policy::Algorithm>;  // with the root

@@ -157,18 +157,16 @@ TEST(NodeScopeTest, AllGoTheWayThatWasFastestForTheLeader) {
     news = nodes.scope(0).TakeNews();
   }
   ASSERT_TRUE(news.has_value());
-  EXPECT_EQ(nodes.scope(0).NameOf(*news), "all_reduce by coo");
+  EXPECT_EQ(news->way, "coo");
   EXPECT_THAT(TryOnce(&nodes, sequence++, took), ::testing::ElementsAre("coo", "pici"));
-  ASSERT_TRUE(nodes.scope(1).Follow(*news).ok());
-  EXPECT_EQ(nodes.scope(1).NameOf(*news), "all_reduce by coo");
+  EXPECT_EQ(nodes.scope(1).Follow(*news), OpKind::kAllReduce);
   EXPECT_THAT(TryOnce(&nodes, sequence++, took), ::testing::ElementsAre("coo", "coo"));
   EXPECT_FALSE(nodes.scope(0).TakeNews().has_value());  // nothing new
 
-  EXPECT_TRUE(nodes.scope(1).Follow({.operations = 1, .way = 0}).ok());  // unknown
-  EXPECT_EQ(nodes.scope(1).NameOf({.operations = 1, .way = 0}), "");
-  const absl::Status none = nodes.scope(1).Follow({.operations = news->operations, .way = 99});
-  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(none.message()), HasSubstr("way 99"));
+  // What is not tried here, or never was run, changes nothing.
+  EXPECT_FALSE(nodes.scope(1).Follow({.operations = news->operations, .way = "by air"}));
+  EXPECT_FALSE(nodes.scope(1).Follow({.operations = news->operations + 1, .way = "pici"}));
+  EXPECT_THAT(TryOnce(&nodes, sequence++, took), ::testing::ElementsAre("coo", "coo"));
 }
 
 TEST(NodeScopeTest, WhatTheLinkWasGivenIsBounded) {
