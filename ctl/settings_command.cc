@@ -264,7 +264,7 @@ absl::Status SetAlgorithm(Context& context, const AlgoOptions& options) {
 void AddAlgo(Tree* tree) {
   CLI::App* parent = tree->app.add_subcommand("algo", "How operations run.");
   parent->require_subcommand(1);
-  AddGet(tree, parent, "Show the algorithm and the codec.", false);
+  AddGet(tree, parent, "Show the algorithm, the slice size and the codec.", false);
   const auto options = std::make_shared<AlgoOptions>();
   CLI::App* set =
       tree->Add(parent, "set", "Change the algorithm, while jobs run.",
@@ -325,7 +325,7 @@ absl::Status SetCodec(Context& context, const CodecOptions& options) {
 void AddCodec(Tree* tree) {
   CLI::App* parent = tree->app.add_subcommand("codec", "In which format sends travel.");
   parent->require_subcommand(1);
-  AddGet(tree, parent, "Show the algorithm and the codec.", false);
+  AddGet(tree, parent, "Show the algorithm, the slice size and the codec.", false);
   const auto options = std::make_shared<CodecOptions>();
   CLI::App* set = tree->Add(parent, "set", "Change the codec, while jobs run.",
                             [options](Context& context) { return SetCodec(context, *options); });

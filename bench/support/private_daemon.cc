@@ -42,7 +42,9 @@ absl::StatusOr<std::string> FindBinary(const std::string& given) {
     return given;
   }
   SPCCL_ASSIGN_OR_RETURN(const std::string folder, OwnFolder());
-  for (const char* beside : {"/spccld", "/../bin/spccld", "/../sbin/spccld"}) {
+  // Built, or installed: from bin/, and from libexec/spccl/.
+  for (const char* beside :
+       {"/spccld", "/../bin/spccld", "/../sbin/spccld", "/../../sbin/spccld"}) {
     const std::string path = folder + beside;
     if (access(path.c_str(), X_OK) == 0) return path;
   }

@@ -17,8 +17,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The program and the daemon that it starts, where an installation has them.
+std::string Install() {
+  const fs::path prefix = fs::path(testing::TempDir()) / "classifier-prefix";
+  fs::remove_all(prefix);
+  const fs::path program = prefix / "libexec/spccl/classifier";
+  const fs::path daemon = prefix / "sbin/spccld";
+  for (const fs::path& file : {program, daemon}) fs::create_directories(file.parent_path());
+  fs::copy_file(CLASSIFIER_PATH, program);
+  fs::copy_file(DAEMON_PATH, daemon);
+  return program.string();
+}
+
 nlohmann::json RunClassifier(const std::string& arguments) {
-  FILE* pipe = popen((std::string(CLASSIFIER_PATH) + " --json " + arguments).c_str(), "r");
+  FILE* pipe = popen((Install() + " --json " + arguments).c_str(), "r");
   std::string output;
   std::array<char, 4096> part;
   while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
