@@ -53,6 +53,7 @@ step "cpack" cpack --preset package || die "step cpack failed"
 bare="${keep:-$(mktemp -d "${TMPDIR:-/tmp}/spccl-bare-XXXXXX")}"
 cleanup() { [ -n "$keep" ] || rm -rf --one-file-system "$bare"; }
 trap cleanup EXIT
+chmod 755 "$bare"  # its root folder: ordinary users go through it
 if [ ! -x "$bare/bin/sh" ]; then
   step "debootstrap" debootstrap --variant=minbase bookworm "$bare" "$mirror" ||
     die "step debootstrap failed"
