@@ -10,25 +10,9 @@
 namespace spccl {
 
 inline constexpr int64_t kShortestCpuSliceNs = 100'000;
-// Of threads that compute for those with the shortest: these take the core from them at once.
-inline constexpr int64_t kNextCpuSliceNs = 2 * kShortestCpuSliceNs;
 
 // Of the calling thread; needs no privilege. False: the kernel refused. Older kernels take it and
 // do nothing. Threads of a real-time or deadline policy are left as they are.
 bool SetCpuSlice(int64_t slice_ns);
-
-// While it lives, the calling thread's slice is the shortest; then again what it was. For a
-// thread that is somebody else's, around a wait: what it waits for is then not kept from it. Does
-// nothing where SetCpuSlice() would do nothing or the thread's is as short already.
-class ShortCpuSlice {
- public:
-  ShortCpuSlice();
-  ~ShortCpuSlice();
-  ShortCpuSlice(const ShortCpuSlice&) = delete;
-  ShortCpuSlice& operator=(const ShortCpuSlice&) = delete;
-
- private:
-  int64_t before_ns_ = 0;  // 0: nothing is to be done
-};
 
 }  // namespace spccl

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/cpu_slice.h"
 #include "base/futex.h"
 #include "base/status.h"
 #include "client/error.h"
@@ -152,8 +151,6 @@ bool Rings::Spin(uint32_t seen) {
 
 void Rings::Sleep(uint32_t seen, int64_t timeout_ns) {
   if (Spin(seen)) return;
-  // Once woken it has microseconds of work, and others wait for that.
-  const ShortCpuSlice short_slice;
   // Sequentially consistent: the store to `sleepers` comes before the look at `tail` (here and
   // again in the kernel), as the daemon's store to `tail` comes before its look at `sleepers`; so
   // one of the two sees the other's.

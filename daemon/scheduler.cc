@@ -145,8 +145,8 @@ int64_t Scheduler::OldestSliceNanos(int64_t now_ns) const {
 void Scheduler::Run(Channel& channel) {
   // Between two tasks' slices it lets whoever waits for the core go first: a rank that was told a
   // result, say. On Linux 6.18 a yield forfeits what is left of the thread's own slice, so that is
-  // a short one; but longer than that of who wakes up to go on at once.
-  (void)SetCpuSlice(kNextCpuSliceNs);
+  // a short one.
+  (void)SetCpuSlice(kShortestCpuSliceNs);
   const std::unique_ptr<std::byte[], AlignedDeleter> memory(new (std::align_val_t{64})
                                                                 std::byte[runtime::kScratchBytes]);
   const runtime::Scratch scratch(memory.get(), runtime::kScratchBytes);

@@ -32,19 +32,6 @@ TEST(CpuSliceTest, TheKernelHasTakenIt) {
   }).join();
 }
 
-TEST(CpuSliceTest, AShortOneIsForAWhile) {
-  std::thread([] {
-    ASSERT_TRUE(SetCpuSlice(7 * kShortestCpuSliceNs));
-    if (CpuSlice() == 0) GTEST_SKIP() << "this kernel does not tell a thread's slice";
-    {
-      const ShortCpuSlice outer;
-      EXPECT_EQ(CpuSlice(), static_cast<uint64_t>(kShortestCpuSliceNs));
-      const ShortCpuSlice inner;  // nothing to do
-    }
-    EXPECT_EQ(CpuSlice(), static_cast<uint64_t>(7 * kShortestCpuSliceNs));
-  }).join();
-}
-
 TEST(CpuSliceTest, LeavesPolicyAndNicenessAlone) {
   // A thread of its own: what is raised cannot be lowered again without a privilege.
   std::thread([] {
