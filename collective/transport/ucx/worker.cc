@@ -17,8 +17,11 @@ namespace {
 
 constexpr int kLooksAtOnce = 32;           // before what arrived is handed on
 constexpr int kSleepMs = 500;              // so that UCX's timers run
+constexpr int kClosingSleepMs = 20;        // while connections wait for their end
 constexpr int64_t kFlushNs = 500'000'000;  // see Stop
 constexpr int64_t kCloseNs = 500'000'000;
+// A peer that acknowledges nothing for longer than any that is there may be silent (docs/adr/0008).
+constexpr int64_t kStuckNs = 3'000'000'000;
 
 uint64_t InvoluntarySwitches() {
   rusage usage;
@@ -42,6 +45,7 @@ absl::Status Worker::Init(const Context& context) {
   if (status != UCS_OK) return UcxStatus(status, "creating a UCX worker");
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return UcxStatus(status, "UCX's wake-up descriptor");
+  stuck_.emplace(event_fd_);
 
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -209,12 +213,13 @@ bool Worker::Look() {
       found = true;
     }
     events.swap(events_);
+    EndClosedLocked(MonotonicNanos(), kStuckNs);
     std::erase_if(closing_, [](void* request) {
       if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
       ucp_request_free(request);
       return true;
     });
-    if (closing_.empty()) {
+    if (closing_.empty() && closed_.empty()) {
       std::erase_if(endpoints_, [](const auto& endpoint) { return endpoint->handle == nullptr; });
     }
   }
@@ -268,11 +273,13 @@ void Worker::Run() {
 }
 
 void Worker::Sleep() {
+  int most_ms;
   {
     const std::lock_guard lock(mutex_);
     // Fails if something came since the last look.
     if (!events_.empty() || ucp_worker_arm(worker_) != UCS_OK) return;
     asleep_.store(true, std::memory_order_relaxed);
+    most_ms = closed_.empty() ? kSleepMs : kClosingSleepMs;
   }
   bool queued;
   {
@@ -280,7 +287,7 @@ void Worker::Sleep() {
     queued = !queue_.empty() || !posts_.empty();
   }
   pollfd wait = {.fd = event_fd_, .events = POLLIN, .revents = 0};
-  if (!queued && !stopping_.load(std::memory_order_acquire)) (void)::poll(&wait, 1, kSleepMs);
+  if (!queued && !stopping_.load(std::memory_order_acquire)) (void)::poll(&wait, 1, most_ms);
   const std::lock_guard lock(mutex_);
   asleep_.store(false, std::memory_order_relaxed);
 }
@@ -311,6 +318,7 @@ void Worker::Shutdown() {
   }
   progress_until(MonotonicNanos() + kFlushNs, [&] { return all_ended(&flushing); });
   for (const auto& endpoint : endpoints_) CloseLocked(endpoint.get());
+  EndClosedLocked(MonotonicNanos(), 0);
   progress_until(MonotonicNanos() + kCloseNs, [&] {
     const bool flushed = all_ended(&flushing);  // a forced close ends them
     return all_ended(&closing_) && flushed && sending_.empty() && receiving_.empty();

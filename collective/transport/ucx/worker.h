@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -26,6 +27,7 @@
 #include "collective/transport/ucx/parts.h"
 #include "collective/transport/ucx/send_window.h"
 #include "collective/transport/ucx/spinner.h"
+#include "collective/transport/ucx/stuck_sockets.h"
 #include "collective/transport/ucx/wire.h"
 
 namespace spccl::transport::ucx {
@@ -92,6 +94,7 @@ class Worker {
   // The following are thread-safe.
   absl::StatusOr<std::shared_ptr<Endpoint>> Connect(const std::string& address, const Key128& link,
                                                     std::shared_ptr<SendWindow> window);
+  // Waits for nothing. UCX's part of it ends when no connection is full: see StuckSockets.
   void Close(const std::shared_ptr<Endpoint>& endpoint);
   // Never blocks for the peer. A failure is told through the handler. The frame's bytes are in the
   // endpoint's window already; they leave it when UCX has put them out.
@@ -170,6 +173,7 @@ class Worker {
   void FailLocked(const Key128& link, absl::Status reason);
   void SentLocked(const Sending& sending);
   void CloseLocked(Endpoint* endpoint);
+  void EndClosedLocked(int64_t now_ns, int64_t patience_ns);
   static std::string RouteLocked(const Endpoint& endpoint);
   void Shutdown();
 
@@ -186,6 +190,9 @@ class Worker {
   std::set<Sending*> sending_;      // what UCX holds
   std::set<Receiving*> receiving_;  // what UCX holds
   std::set<std::shared_ptr<Endpoint>> endpoints_;
+  std::vector<ucp_ep_h> closed_;  // and not ended yet
+  int64_t next_end_ns_ = 0;       // when to look at them again
+  std::optional<StuckSockets> stuck_;
   std::vector<void*> closing_;  // requests
 
   // Guards what other threads leave for the own thread. Taken under mutex_ or alone.

@@ -8,6 +8,11 @@
 #include "collective/transport/ucx/worker.h"
 
 namespace spccl::transport::ucx {
+namespace {
+
+constexpr int64_t kLookAtStuckNs = 20'000'000;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Endpoint>> Worker::Connect(const std::string& address,
                                                           const Key128& link,
@@ -44,11 +49,21 @@ void Worker::Close(const std::shared_ptr<Endpoint>& endpoint) {
 void Worker::CloseLocked(Endpoint* endpoint) {
   if (endpoint->handle == nullptr) return;
   parts_.Forget(endpoint->link);
+  closed_.push_back(std::exchange(endpoint->handle, nullptr));
+  next_end_ns_ = 0;
+}
+
+void Worker::EndClosedLocked(int64_t now_ns, int64_t patience_ns) {
+  if (closed_.empty() || now_ns < next_end_ns_) return;
+  next_end_ns_ = now_ns + kLookAtStuckNs;
+  if (!stuck_->Clear(now_ns, patience_ns)) return;
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  void* const request = ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
-  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+  for (const ucp_ep_h handle : std::exchange(closed_, {})) {
+    void* const request = ucp_ep_close_nbx(handle, &param);
+    if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+  }
 }
 
 std::string Worker::DescribeRoute(const Endpoint& endpoint) {

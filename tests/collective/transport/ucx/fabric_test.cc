@@ -1,9 +1,16 @@
 #include "collective/transport/ucx/fabric.h"
 
+#include <linux/filter.h>
+#include <linux/sock_diag.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <random>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "tests/collective/transport/ucx/fabric_support.h"
 
@@ -286,6 +293,71 @@ TEST(FabricTest, ADisconnectedLinkCanBeMadeAnew) {
   EXPECT_GT((*again)->counters().round_trip_ns, 0);
   EXPECT_FALSE(pair.fabric[0]->Connect({.name = "x", .own = own, .peer = peer}).ok());
   pair.fabric[0]->Disconnect(*again, absl::CancelledError("the end"));
+}
+
+// The TCP connections of this process.
+std::vector<int> Connections() {
+  std::vector<int> connections;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof peer;
+    const bool connected = ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+    if (connected && peer.ss_family == AF_INET) connections.push_back(fd);
+  }
+  return connections;
+}
+
+// From here on nothing arrives on them, no acknowledgement either; they take little more.
+void CutOff(const std::vector<int>& connections) {
+  sock_filter nothing = {BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog filter = {1, &nothing};
+  const int little = 16 << 10;
+  for (const int fd : connections) {
+    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter), 0);
+  }
+}
+
+bool IsFull(int fd) {
+  uint32_t memory[SK_MEMINFO_VARS] = {};
+  socklen_t size = sizeof memory;
+  EXPECT_EQ(::getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size), 0);
+  return memory[SK_MEMINFO_WMEM_QUEUED] >= memory[SK_MEMINFO_SNDBUF];
+}
+
+// UCX would try to send the connection's last message until the kernel takes it, and do nothing
+// else.
+TEST(FabricTest, APeerThatIsCutOffHoldsUpNoOther) {
+  Event up;
+  RecordingSink sink0, sink1;
+  Pair pair;
+  const auto comm0 = pair.Open(0, kKey), comm1 = pair.Open(1, kKey);
+  auto op0 = comm0->OpenOperation(Operation(1)), op1 = comm1->OpenOperation(Operation(1));
+  ASSERT_TRUE(op0.ok() && op1.ok());
+  (*op0)->Start(&sink0);
+  (*op1)->Start(&sink1);
+  ASSERT_TRUE((*op0)->Send({.from = 0, .to = 1}, MakeFrame(10, 0)).ok());
+  ASSERT_EQ(sink1.AwaitFrames(1).size(), 1);
+  const std::vector<int> connections = Connections();
+  CutOff(connections);
+  // One by one, so that UCX itself holds nothing when the kernel is full.
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (std::none_of(connections.begin(), connections.end(), IsFull)) {
+    ASSERT_TRUE((*op0)->Send({.from = 0, .to = 1}, MakeFrame(8192, 1)).ok());
+    while (pair.link[0]->counters().unsent_bytes > 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      std::this_thread::yield();
+    }
+  }
+  pair.fabric[0]->Disconnect(pair.link[0], absl::UnavailableError("not heard of"));
+  const auto third = MakeFabric();
+  const Offer own = pair.fabric[0]->MakeOffer(), peer = third->MakeOffer();
+  ASSERT_TRUE(third->Connect({.name = "node0", .own = peer, .peer = own}).ok());
+  ASSERT_TRUE(pair.fabric[0]
+                  ->Connect({.name = "node2", .own = own, .peer = peer, .on_up = [&] { up.Set(); }})
+                  .ok());
+  EXPECT_TRUE(up.Await());
+  pair.fabric[0].reset();  // ends, too
 }
 
 TEST(FabricTest, AThousandCommunicatorsLeaveNothingBehind) {

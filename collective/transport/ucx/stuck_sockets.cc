@@ -1,0 +1,73 @@
+#include "collective/transport/ucx/stuck_sockets.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace spccl::transport::ucx {
+namespace {
+
+// UCX nests them twice; a circle would be an error of the kernel's.
+constexpr int kDeepest = 4;
+
+// The descriptors that are no epoll, but watched by this one or by those that it watches.
+void AddWatched(int epoll_fd, int depth, std::set<int>* found) {
+  std::ifstream info(absl::StrCat("/proc/self/fdinfo/", epoll_fd));
+  bool watches = false;
+  for (std::string line; std::getline(info, line);) {
+    int fd;
+    if (std::sscanf(line.c_str(), "tfd: %d", &fd) != 1) continue;
+    watches = true;
+    if (depth < kDeepest) AddWatched(fd, depth + 1, found);
+  }
+  if (!watches) found->insert(epoll_fd);
+}
+
+// Of a connection that is full: how much of what it sent was acknowledged, ever.
+std::optional<uint64_t> AcknowledgedIfFull(int fd) {
+  pollfd room = {.fd = fd, .events = POLLOUT, .revents = 0};
+  if (::poll(&room, 1, 0) != 0) return std::nullopt;
+  tcp_info info = {};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  // One that is being set up has sent nothing, and UCX ends it without a word.
+  constexpr uint8_t kEstablished = 1, kCloseWait = 8;  // of the kernel's net/tcp_states.h
+  if (info.tcpi_state != kEstablished && info.tcpi_state != kCloseWait) return std::nullopt;
+  return info.tcpi_bytes_acked;
+}
+
+}  // namespace
+
+bool StuckSockets::Clear(int64_t now_ns, int64_t patience_ns) {
+  std::set<int> sockets;
+  AddWatched(event_fd_, 0, &sockets);
+  const std::map<int, Stuck> before = std::exchange(stuck_, {});
+  for (const int fd : sockets) {
+    const std::optional<uint64_t> acknowledged = AcknowledgedIfFull(fd);
+    if (!acknowledged) continue;
+    const auto seen = before.find(fd);
+    const bool moves = seen == before.end() || seen->second.acknowledged_bytes != *acknowledged;
+    const int64_t since_ns = moves ? now_ns : seen->second.since_ns;
+    if (now_ns - since_ns < patience_ns) {
+      stuck_[fd] = {*acknowledged, since_ns};
+      continue;
+    }
+    ::shutdown(fd, SHUT_RDWR);
+    Log(LogLevel::kInfo, "ucx", "shut down a connection whose peer took nothing more",
+        {{"acknowledged_bytes", absl::StrCat(*acknowledged)}});
+  }
+  return stuck_.empty();
+}
+
+}  // namespace spccl::transport::ucx
