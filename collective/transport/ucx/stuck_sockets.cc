@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -49,25 +48,31 @@ std::optional<uint64_t> AcknowledgedIfFull(int fd) {
 
 }  // namespace
 
+void StuckSockets::Begin() {
+  std::erase_if(seen_, [](const auto& one) { return one.second.moves; });
+}
+
 bool StuckSockets::Clear(int64_t now_ns, int64_t patience_ns) {
   std::set<int> sockets;
   AddWatched(event_fd_, 0, &sockets);
-  const std::map<int, Stuck> before = std::exchange(stuck_, {});
+  std::erase_if(seen_, [&](const auto& one) { return !sockets.contains(one.first); });
+  bool all_move = true;
   for (const int fd : sockets) {
     const std::optional<uint64_t> acknowledged = AcknowledgedIfFull(fd);
     if (!acknowledged) continue;
-    const auto seen = before.find(fd);
-    const bool moves = seen == before.end() || seen->second.acknowledged_bytes != *acknowledged;
-    const int64_t since_ns = moves ? now_ns : seen->second.since_ns;
-    if (now_ns - since_ns < patience_ns) {
-      stuck_[fd] = {*acknowledged, since_ns};
+    Full& full = seen_.try_emplace(fd, Full{*acknowledged, now_ns}).first->second;
+    full.moves = full.moves || full.acknowledged_bytes != *acknowledged;
+    if (full.moves) continue;
+    if (now_ns - full.since_ns < patience_ns) {
+      all_move = false;
       continue;
     }
     ::shutdown(fd, SHUT_RDWR);
     Log(LogLevel::kInfo, "ucx", "shut down a connection whose peer took nothing more",
         {{"acknowledged_bytes", absl::StrCat(*acknowledged)}});
   }
-  return stuck_.empty();
+  if (all_move) seen_.clear();  // their descriptors may be others' by the next time
+  return all_move;
 }
 
 }  // namespace spccl::transport::ucx

@@ -94,7 +94,7 @@ class Worker {
   // The following are thread-safe.
   absl::StatusOr<std::shared_ptr<Endpoint>> Connect(const std::string& address, const Key128& link,
                                                     std::shared_ptr<SendWindow> window);
-  // Waits for nothing. UCX's part of it ends when no connection is full: see StuckSockets.
+  // Waits for nothing. UCX's part of it comes when no connection can hold it up: see StuckSockets.
   void Close(const std::shared_ptr<Endpoint>& endpoint);
   // Never blocks for the peer. A failure is told through the handler. The frame's bytes are in the
   // endpoint's window already; they leave it when UCX has put them out.

@@ -50,6 +50,7 @@ void Worker::CloseLocked(Endpoint* endpoint) {
   if (endpoint->handle == nullptr) return;
   parts_.Forget(endpoint->link);
   closed_.push_back(std::exchange(endpoint->handle, nullptr));
+  stuck_->Begin();
   next_end_ns_ = 0;
 }
 

@@ -110,19 +110,33 @@ TEST_F(StuckSocketsTest, WithoutPatienceAtOnce) {
   EXPECT_FALSE(full.IsUp());
 }
 
-TEST_F(StuckSocketsTest, OneWhosePeerStillReadsIsLeftAlone) {
-  const Connection slow = ConnectWatched();
-  slow.Fill();
+TEST_F(StuckSocketsTest, OneThatIsFullButMovesIsLeftAlone) {
+  const Connection busy = ConnectWatched(), dead = ConnectWatched();
+  busy.Fill();
+  dead.Fill();
   EXPECT_FALSE(stuck_.Clear(0, kPatience));
-  slow.Drain();
-  EXPECT_TRUE(stuck_.Clear(kPatience / 2, kPatience));
-  slow.Fill();
-  EXPECT_FALSE(stuck_.Clear(kPatience, kPatience));
-  // Full between two looks, but not the same bytes.
-  slow.Drain();
-  slow.Fill();
-  EXPECT_FALSE(stuck_.Clear(3 * kPatience, kPatience));
-  EXPECT_TRUE(slow.IsUp());
+  busy.Drain();
+  busy.Fill();
+  EXPECT_FALSE(stuck_.Clear(kPatience - 1, kPatience));
+  EXPECT_TRUE(stuck_.Clear(kPatience, kPatience));
+  EXPECT_TRUE(busy.IsUp());
+  EXPECT_FALSE(dead.IsUp());
+}
+
+TEST_F(StuckSocketsTest, OneThatMovedHasToMoveAgainForTheNext) {
+  const Connection busy = ConnectWatched(), dead = ConnectWatched();
+  busy.Fill();
+  dead.Fill();
+  EXPECT_FALSE(stuck_.Clear(0, kPatience));
+  busy.Drain();
+  busy.Fill();
+  EXPECT_FALSE(stuck_.Clear(1, kPatience));
+  stuck_.Begin();
+  EXPECT_FALSE(stuck_.Clear(kPatience, kPatience)) << "not seen to move since";
+  EXPECT_FALSE(dead.IsUp());
+  busy.Drain();
+  EXPECT_TRUE(stuck_.Clear(kPatience + 1, kPatience));
+  EXPECT_TRUE(busy.IsUp());
 }
 
 TEST_F(StuckSocketsTest, WhatTheWorkerDoesNotWatchIsNotItsOwn) {
