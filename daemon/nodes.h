@@ -15,6 +15,7 @@
 #include "collective/op.h"
 #include "collective/transport/link_share.h"
 #include "collective/transport/transport.h"
+#include "daemon/peers/address.h"
 #include "daemon/unique_ids.h"
 
 namespace spccl::v1 {
@@ -30,8 +31,7 @@ struct NodeInfo {
   std::string address;  // where others reach its daemon
   uint64_t boot_id = 0;
 
-  // "name (address)": hosts may share a name.
-  std::string display() const { return name + " (" + address + ")"; }
+  std::string display() const { return peers::DisplayName(name, address); }
 };
 
 // What is known of the link from this node to another; 0: not yet.

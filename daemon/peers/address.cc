@@ -75,4 +75,8 @@ bool IsWildcard(std::string_view host) {
   return ParseIpv6(name, &v6) && IN6_IS_ADDR_UNSPECIFIED(&v6);
 }
 
+std::string DisplayName(const std::string& name, const std::string& address) {
+  return name.empty() ? address : absl::StrCat(name, " (", address, ")");
+}
+
 }  // namespace spccl::daemon::peers

@@ -24,4 +24,8 @@ bool IsLoopback(std::string_view host);
 // 0.0.0.0 or ::, all addresses of this machine.
 bool IsWildcard(std::string_view host);
 
+// A host for people, who may know several by one name: "node2 (10.0.0.2:4710)"; only the address
+// where no name is known.
+std::string DisplayName(const std::string& name, const std::string& address);
+
 }  // namespace spccl::daemon::peers

@@ -93,8 +93,4 @@ std::string ProofPayload(Role maker, const v1::Hello& dialer, const v1::Hello& a
   return payload;
 }
 
-std::string DisplayName(const std::string& name, const std::string& address) {
-  return name.empty() ? address : absl::StrCat(name, " (", address, ")");
-}
-
 }  // namespace spccl::daemon::peers

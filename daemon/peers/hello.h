@@ -25,7 +25,4 @@ absl::Status CheckHello(const v1::Hello& ours, const v1::Hello& theirs);
 enum class Role { kDialer, kAcceptor };
 std::string ProofPayload(Role maker, const v1::Hello& dialer, const v1::Hello& acceptor);
 
-// "node2 (10.0.0.2:4710)"; only the address where no name is known.
-std::string DisplayName(const std::string& name, const std::string& address);
-
 }  // namespace spccl::daemon::peers

@@ -6,7 +6,6 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/peers/hello.h"
 #include "daemon/peers/peer_net_impl.h"
 
 namespace spccl::daemon::peers {

@@ -46,6 +46,8 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 2, log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
                                      0600);
+  // Should this test abort, the daemon lives on: it must not hold what the test runner reads.
+  ::posix_spawn_file_actions_adddup2(&actions, 2, 1);
   pid_t pid = -1;
   const int error = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
