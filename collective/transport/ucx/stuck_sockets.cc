@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <fstream>
@@ -20,17 +21,23 @@ namespace {
 // UCX nests them twice; a circle would be an error of the kernel's.
 constexpr int kDeepest = 4;
 
-// The descriptors that are no epoll, but watched by this one or by those that it watches.
+bool IsSocket(int fd) {
+  struct stat status;
+  return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+// The sockets that it watches, or that others watch which it watches.
 void AddWatched(int epoll_fd, int depth, std::set<int>* found) {
   std::ifstream info(absl::StrCat("/proc/self/fdinfo/", epoll_fd));
-  bool watches = false;
   for (std::string line; std::getline(info, line);) {
     int fd;
     if (std::sscanf(line.c_str(), "tfd: %d", &fd) != 1) continue;
-    watches = true;
-    if (depth < kDeepest) AddWatched(fd, depth + 1, found);
+    if (IsSocket(fd)) {
+      found->insert(fd);
+    } else if (depth < kDeepest) {
+      AddWatched(fd, depth + 1, found);
+    }
   }
-  if (!watches) found->insert(epoll_fd);
 }
 
 // Of a connection that is full: how much of what it sent was acknowledged, ever.

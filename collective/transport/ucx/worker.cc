@@ -213,7 +213,10 @@ bool Worker::Look() {
       found = true;
     }
     events.swap(events_);
-    EndClosedLocked(MonotonicNanos(), kStuckNs);
+    if (!closed_.empty()) {
+      const int64_t now_ns = MonotonicNanos();
+      if (now_ns >= next_end_ns_) EndClosedLocked(now_ns, kStuckNs);
+    }
     std::erase_if(closing_, [](void* request) {
       if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
       ucp_request_free(request);
@@ -318,6 +321,7 @@ void Worker::Shutdown() {
   }
   progress_until(MonotonicNanos() + kFlushNs, [&] { return all_ended(&flushing); });
   for (const auto& endpoint : endpoints_) CloseLocked(endpoint.get());
+  stuck_->Begin();
   EndClosedLocked(MonotonicNanos(), 0);
   progress_until(MonotonicNanos() + kCloseNs, [&] {
     const bool flushed = all_ended(&flushing);  // a forced close ends them

@@ -55,7 +55,6 @@ void Worker::CloseLocked(Endpoint* endpoint) {
 }
 
 void Worker::EndClosedLocked(int64_t now_ns, int64_t patience_ns) {
-  if (closed_.empty() || now_ns < next_end_ns_) return;
   next_end_ns_ = now_ns + kLookAtStuckNs;
   if (!stuck_->Clear(now_ns, patience_ns)) return;
   ucp_request_param_t param = {};
