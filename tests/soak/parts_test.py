@@ -122,6 +122,13 @@ class JudgementTest(unittest.TestCase):
         with self.assertRaises(Trouble):
             self.judge(failed("rank 1 aborted"), failed("rank 0 aborted"))
 
+    def test_who_was_told_and_then_killed_too_proves_nothing(self):
+        all_killed = Fault("the kill of ranks 1 and 2", [(1,), (2,)], lambda own: {1, 2})
+        told = {**failed("rank 2 died"), **KILLED}
+        self.assertEqual(ended({(1,): told, (2,): KILLED}, all_killed).judge(), 0)
+        with self.assertRaises(Trouble):
+            ended({(0,): failed("something"), (1,): told, (2,): KILLED}, all_killed).judge()
+
     def test_nobody_can_be_told_of_one_that_ended_before_it_gave_an_id(self):
         waits = failed("rank 2 has not come", result=0, phase="meet")
         self.assertEqual(self.judge(waits, waits), 2)

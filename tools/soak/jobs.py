@@ -88,7 +88,7 @@ class RunningJob:
 
     def judge(self):
         """Raises Trouble unless it has ended as it should. How many expected errors there were."""
-        named = []
+        named, failures = [], []  # of those that lived
         for ranks, said in self.processes.items():
             who = f"{self}, ranks {', '.join(map(str, ranks))}"
             if "wrong" in said:
@@ -99,15 +99,14 @@ class RunningJob:
             if ended.get("code") != 0 or ("done" not in said and "failed" not in said):
                 raise Trouble(f"{who}: ended as {said}; {self.noise[-30:]}")
             if "failed" in said:
+                failures.append(said["failed"])
                 named.append(self._judge_failure(who, ranks, said["failed"]))
             else:
                 self._judge_success(who, said["done"])
         # Where all wait for a first id that never comes, nobody has asked a daemon for anything.
-        met = any(said["failed"]["phase"] != "meet"
-                  for said in self.processes.values() if "failed" in said)
+        met = any(failed["phase"] != "meet" for failed in failures)
         if self.fault and met and not any(named):
-            raise Trouble(f"{self}: nobody was told of {self.fault}: "
-                          f"{[said.get('failed') for said in self.processes.values()]}")
+            raise Trouble(f"{self}: nobody was told of {self.fault}: {failures}")
         return len(named)
 
     def _judge_success(self, who, done):
