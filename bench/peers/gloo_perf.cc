@@ -14,6 +14,7 @@
 #include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 #include <sched.h>
 #include <unistd.h>
@@ -129,6 +130,12 @@ class GlooBackend : public Backend {
     }
   }
 
+  std::vector<T*> Parts(T* all) const {
+    std::vector<T*> parts(problem_.ranks);
+    for (size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = all + rank * problem_.op.count;
+    return parts;
+  }
+
   void RunSecondGeneration() {
     T* const in = static_cast<T*>(send());
     T* const out = static_cast<T*>(recv());
@@ -146,6 +153,12 @@ class GlooBackend : public Backend {
       run.setInput(in, op.count);
       run.setOutput(out, op.count * problem_.ranks);
       gloo::allgather(run);
+    } else if (op.kind == Collective::kScatter) {
+      gloo::ScatterOptions run(context_);
+      if (context_->rank == static_cast<int>(op.root)) run.setInputs(Parts(in), op.count);
+      run.setOutput(out, op.count);
+      run.setRoot(static_cast<int>(op.root));
+      gloo::scatter(run);
     } else {
       gloo::BroadcastOptions run(context_);
       if (context_->rank == static_cast<int>(op.root) && in != out) run.setInput(in, op.count);

@@ -134,6 +134,10 @@ class MpiBackend : public Backend {
       case Collective::kBroadcast:
         return ToStatus(MPI_Bcast(in, count, type, static_cast<int>(op_.root), MPI_COMM_WORLD),
                         "MPI_Bcast");
+      case Collective::kScatter:
+        return ToStatus(MPI_Scatter(in, count, type, out, count, type, static_cast<int>(op_.root),
+                                    MPI_COMM_WORLD),
+                        "MPI_Scatter");
     }
     return absl::InvalidArgumentError("no such operation");
   }

@@ -45,7 +45,7 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
       ->capture_default_str();
   app.add_option("--sizes", sizes,
                  "sizes in bytes, with K, M or G, with commas between; of an all-gather the whole "
-                 "output, of a reduce-scatter the whole input")
+                 "output, of a reduce-scatter or a scatter the whole input")
       ->capture_default_str();
   AddChoice(app, "--dtype", options.dtype, kDTypeCount, "the elements' type (default float32)");
   AddChoice(app, "--redop", options.redop, kRedOpCount, "the reduction (default sum)");

@@ -187,6 +187,8 @@ uint64_t Pattern::CountWrongAs(uint32_t rank, const T* recv) const {
       expected = ValueAt(static_cast<uint32_t>(i / op.count), i % op.count);
     } else if (op.kind == Collective::kBroadcast) {
       expected = ValueAt(op.root, i);
+    } else if (op.kind == Collective::kScatter) {
+      expected = ValueAt(op.root, rank * op.count + i);
     } else {
       expected = ReducedAt(i + shift);
     }

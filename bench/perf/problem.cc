@@ -47,8 +47,7 @@ absl::StatusOr<std::vector<uint64_t>> ParseSizes(std::string_view text) {
 
 absl::StatusOr<Problem> MakeProblem(Collective kind, DType dtype, RedOp redop, uint32_t ranks,
                                     uint64_t bytes) {
-  const uint64_t shares =
-      kind == Collective::kAllGather || kind == Collective::kReduceScatter ? ranks : 1;
+  const uint64_t shares = Shares(kind) ? ranks : 1;
   const uint64_t count = bytes / SizeOf(dtype) / shares;
   if (count == 0) {
     return absl::InvalidArgumentError(absl::StrCat("size ", bytes, " is less than one element of ",
@@ -71,6 +70,7 @@ double BusFactor(Collective kind, uint32_t ranks) {
       return 2 * share;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
+    case Collective::kScatter:
       return share;
     case Collective::kBroadcast:
       return 1;
@@ -84,6 +84,7 @@ InPlaceOffsets InPlace(const Problem& problem, uint32_t rank) {
     case Collective::kAllGather:
       return {.send = share, .recv = 0};
     case Collective::kReduceScatter:
+    case Collective::kScatter:
       return {.send = 0, .recv = share};
     default:
       return {};

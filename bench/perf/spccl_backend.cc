@@ -116,6 +116,9 @@ absl::Status SpcclBackend::Run() {
     case Collective::kBroadcast:
       return ToStatus(spcclBroadcast(send_, recv_, op.count, dtype, op.root, comm_, nullptr),
                       "spcclBroadcast");
+    case Collective::kScatter:
+      return ToStatus(spcclScatter(send_, recv_, op.count, dtype, op.root, comm_, nullptr),
+                      "spcclScatter");
   }
   return absl::InvalidArgumentError("no such operation");
 }

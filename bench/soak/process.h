@@ -78,7 +78,6 @@ class SoakProcess {
   bool IssueOnStreams(std::vector<Part>& parts);
   static spcclResult_t Issue(const Part& part, spcclStream_t stream);
   bool Check(const Part& part);
-  uint64_t CountWrong(const Part& part);
   // A failure of a group or of streams is laid to the communicator that has failed.
   bool Blame(spcclResult_t result, const std::string& phase, std::span<const Part> parts);
 

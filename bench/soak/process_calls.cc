@@ -10,11 +10,10 @@ namespace {
 
 std::string Describe(const SoakCall& call) {
   const Operation& op = call.problem.op;
-  return absl::StrCat(call.scatters ? "scatter" : std::string(NameOf(op.kind)), " ",
-                      std::string(NameOf(op.dtype)), " ", std::string(NameOf(op.redop)), " root ",
-                      op.root, " count ", op.count, " ranks ", call.problem.ranks,
-                      call.in_place ? " in place" : "", " sparsity ", call.sparsity,
-                      call.clustered ? " clustered" : "");
+  return absl::StrCat(std::string(NameOf(op.kind)), " ", std::string(NameOf(op.dtype)), " ",
+                      std::string(NameOf(op.redop)), " root ", op.root, " count ", op.count,
+                      " ranks ", call.problem.ranks, call.in_place ? " in place" : "", " sparsity ",
+                      call.sparsity, call.clustered ? " clustered" : "");
 }
 
 }  // namespace
@@ -50,12 +49,10 @@ bool SoakProcess::Place(Part& part) {
   const uint32_t rank = part.member.rank;
   const size_t alignment = SizeOf(call.problem.op.dtype);
   const size_t send_bytes = call.Sends(rank) ? call.problem.send_bytes() : 0;
-  const size_t recv_bytes = call.recv_bytes();
+  const size_t recv_bytes = call.problem.recv_bytes();
   bytes_ += send_bytes + recv_bytes;
   if (call.in_place && call.Sends(rank)) {
-    const InPlaceOffsets offsets = call.scatters
-                                       ? InPlaceOffsets{.send = 0, .recv = rank * call.part_bytes()}
-                                       : InPlace(call.problem, rank);
+    const InPlaceOffsets offsets = InPlace(call.problem, rank);
     if (!memory_.Take(std::max(send_bytes, recv_bytes), alignment, &part.recv)) return false;
     part.recv_at = part.recv.data + offsets.recv;
     part.send_at = part.recv.data + offsets.send;
@@ -77,10 +74,6 @@ spcclResult_t SoakProcess::Issue(const Part& part, spcclStream_t stream) {
   const auto redop = static_cast<spcclRedOp_t>(op.redop);
   const auto root = static_cast<int>(op.root);
   spcclComm_t comm = part.member.handle;
-  if (part.call->scatters) {
-    return spcclScatter(part.send_at, part.recv_at, op.count / part.call->problem.ranks, dtype,
-                        root, comm, stream);
-  }
   switch (op.kind) {
     case Collective::kAllGather:
       return spcclAllGather(part.send_at, part.recv_at, op.count, dtype, comm, stream);
@@ -88,6 +81,8 @@ spcclResult_t SoakProcess::Issue(const Part& part, spcclStream_t stream) {
       return spcclReduceScatter(part.send_at, part.recv_at, op.count, dtype, redop, comm, stream);
     case Collective::kAllReduce:
       return spcclAllReduce(part.send_at, part.recv_at, op.count, dtype, redop, comm, stream);
+    case Collective::kScatter:
+      return spcclScatter(part.send_at, part.recv_at, op.count, dtype, root, comm, stream);
     case Collective::kBroadcast:
       break;
   }
@@ -143,20 +138,9 @@ bool SoakProcess::Blame(spcclResult_t result, const std::string& phase,
   return failure_.Ok(result, phase, nullptr);
 }
 
-uint64_t SoakProcess::CountWrong(const Part& part) {
-  const SoakCall& call = *part.call;
-  if (!call.scatters) return part.pattern.CountWrong(part.member.rank, part.recv_at);
-  scratch_.resize(call.problem.send_bytes());
-  part.pattern.Fill(call.problem.op.root, scratch_.data());
-  const std::byte* const expected = scratch_.data() + part.member.rank * call.part_bytes();
-  uint64_t wrong = 0;
-  for (size_t i = 0; i < call.part_bytes(); ++i) wrong += expected[i] != part.recv_at[i];
-  return wrong;
-}
-
 bool SoakProcess::Check(const Part& part) {
   constexpr size_t kMostCompared = 256 * 1024;
-  uint64_t wrong = CountWrong(part);
+  uint64_t wrong = part.pattern.CountWrong(part.member.rank, part.recv_at);
   std::string what = "elements of the result";
   if (wrong == 0 && part.send.bytes != 0 && part.send.bytes <= kMostCompared) {
     scratch_.resize(part.send.bytes);

@@ -22,12 +22,10 @@ uint64_t DrawBytes(Dice& dice, uint64_t most) {
 
 }  // namespace
 
-uint64_t SoakCall::part_bytes() const {
-  return problem.op.count / problem.ranks * SizeOf(problem.op.dtype);
-}
-
 bool SoakCall::Sends(uint32_t rank) const {
-  return problem.op.kind != Collective::kBroadcast || rank == problem.op.root;
+  const bool by_root =
+      problem.op.kind == Collective::kBroadcast || problem.op.kind == Collective::kScatter;
+  return !by_root || rank == problem.op.root;
 }
 
 SoakScript::SoakScript(uint64_t seed, uint32_t ranks, uint64_t max_bytes)
@@ -87,21 +85,17 @@ SoakCall SoakScript::Call(uint64_t max_bytes) {
   SoakCall call;
   call.comm = AnyComm(0);
   const uint32_t ranks = static_cast<uint32_t>(comms_[call.comm].size());
-  const uint64_t kind = dice_.Below(kCollectiveCount + 1);
-  call.scatters = kind == kCollectiveCount;
   Operation& op = call.problem.op;
-  op.kind = call.scatters ? Collective::kBroadcast : static_cast<Collective>(kind);
+  op.kind = static_cast<Collective>(dice_.Below(kCollectiveCount));
   op.dtype = static_cast<DType>(dice_.Below(kDTypeCount));
   op.redop = static_cast<RedOp>(dice_.Below(kRedOpCount));
   op.root = static_cast<uint32_t>(dice_.Below(ranks));
-  const bool shared =
-      call.scatters || op.kind == Collective::kAllGather || op.kind == Collective::kReduceScatter;
+  const bool shared = Shares(op.kind);
   const uint64_t elements =
       std::min(DrawBytes(dice_, max_bytes) / SizeOf(op.dtype), kMostElements / ranks);
   op.count = shared ? elements / ranks : elements;
   call.problem.ranks = ranks;
   call.problem.bytes = (shared ? op.count * ranks : op.count) * SizeOf(op.dtype);
-  if (call.scatters) op.count *= ranks;
   call.in_place = dice_.Percent(40);
   call.seed = dice_.Draw();
   call.sparsity = dice_.Of<double>(kSparsities);

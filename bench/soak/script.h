@@ -32,18 +32,14 @@ class Dice {
 // One collective on one communicator.
 struct SoakCall {
   size_t comm = 0;  // its place, below kMostComms
-  // A scatter is told as the broadcast of what its root shares out: count is all ranks' parts.
   Problem problem{};
-  bool scatters = false;
   bool in_place = false;
   uint64_t seed = 0;  // of the Pattern
   double sparsity = 0;
   bool clustered = false;
 
-  uint64_t part_bytes() const;  // a scatter's: a rank's
   // Whether `rank`'s send buffer is looked at.
   bool Sends(uint32_t rank) const;
-  uint64_t recv_bytes() const { return scatters ? part_bytes() : problem.recv_bytes(); }
 };
 
 enum class StepKind : uint8_t {

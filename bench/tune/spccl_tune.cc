@@ -106,7 +106,9 @@ auto WholeNumber(uint32_t least, uint32_t most) {
 
 std::optional<OpKind> OpFromName(const std::string& word) {
   for (int code = 0; code < bench::kCollectiveCount; ++code) {
-    if (View(NameOf(static_cast<OpKind>(code))) == word) return static_cast<OpKind>(code);
+    const auto kind = static_cast<OpKind>(code);
+    if (kind == OpKind::kScatter) continue;  // there is nothing to choose
+    if (View(NameOf(kind)) == word) return kind;
   }
   return std::nullopt;
 }

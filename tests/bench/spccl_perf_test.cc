@@ -68,7 +68,9 @@ class SpcclPerfTest : public testing::Test {
 };
 
 TEST_F(SpcclPerfTest, RunsEveryCollective) {
-  for (const std::string op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}) {
+  for (const std::string op :
+       {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "scatter"}) {
+    EXPECT_EQ(RunJson("--in-place --op " + op)["wrong"], 0) << op;
     const auto line = RunJson("--op " + op);
     ASSERT_TRUE(line.is_object()) << op;
     EXPECT_EQ(line["op"], op);

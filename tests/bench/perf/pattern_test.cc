@@ -119,13 +119,20 @@ TEST(Pattern, KnowsWhoseShareIsWhose) {
   std::swap(all[0], all[100]);
   EXPECT_LE(Pattern(gather, kSeed, 0).CountWrong(1, all.data()), 2u);
 
-  const Problem scatter =
+  const Problem reduce_scatter =
       MakeProblem(Collective::kReduceScatter, DType::kInt32, RedOp::kSum, 3, 1200).value();
-  const auto inputs = Inputs<int32_t>(scatter, 0);
+  const auto inputs = Inputs<int32_t>(reduce_scatter, 0);
   std::vector<int32_t> share(100);
   for (int i = 0; i < 100; ++i) share[i] = Reduce(RedOp::kSum, inputs, 200 + i);
-  EXPECT_EQ(Pattern(scatter, kSeed, 0).CountWrong(2, share.data()), 0u);
-  EXPECT_GT(Pattern(scatter, kSeed, 0).CountWrong(1, share.data()), 0u);
+  EXPECT_EQ(Pattern(reduce_scatter, kSeed, 0).CountWrong(2, share.data()), 0u);
+  EXPECT_GT(Pattern(reduce_scatter, kSeed, 0).CountWrong(1, share.data()), 0u);
+
+  const Problem scatter =
+      MakeProblem(Collective::kScatter, DType::kInt32, RedOp::kSum, 3, 1200).value();
+  const std::vector<int32_t> whole = Inputs<int32_t>(scatter, 0)[0];  // the root's
+  ASSERT_EQ(whole.size(), 300u);
+  EXPECT_EQ(Pattern(scatter, kSeed, 0).CountWrong(2, whole.data() + 200), 0u);
+  EXPECT_GT(Pattern(scatter, kSeed, 0).CountWrong(1, whole.data() + 200), 0u);
 }
 
 TEST(Pattern, ClusteredNonzerosLieInStretches) {

@@ -41,6 +41,9 @@ TEST(MakeProblem, CountsAsNcclTestsDo) {
   EXPECT_EQ(reduce_scatter.send_bytes(), 1u << 20);  // the size is the whole input
   EXPECT_EQ(reduce_scatter.recv_bytes(), 1u << 18);
   EXPECT_EQ(make(Collective::kBroadcast).recv_bytes(), 1u << 20);
+  const Problem scatter = make(Collective::kScatter);
+  EXPECT_EQ(scatter.send_bytes(), 1u << 20);  // the size is the root's whole input
+  EXPECT_EQ(scatter.recv_bytes(), 1u << 18);
 }
 
 TEST(MakeProblem, RoundsDownToWhatDivides) {
@@ -57,6 +60,7 @@ TEST(BusFactor, IsNcclTests) {
   EXPECT_DOUBLE_EQ(BusFactor(Collective::kAllGather, 4), 0.75);
   EXPECT_DOUBLE_EQ(BusFactor(Collective::kReduceScatter, 8), 0.875);
   EXPECT_DOUBLE_EQ(BusFactor(Collective::kBroadcast, 8), 1.0);
+  EXPECT_DOUBLE_EQ(BusFactor(Collective::kScatter, 4), 0.75);
   EXPECT_DOUBLE_EQ(BusFactor(Collective::kAllReduce, 1), 0.0);
 }
 
