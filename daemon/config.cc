@@ -166,7 +166,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(DescribeParseError(app, error));
   }
-  std::string file = flags.config_path;
+  std::string& file = command.file;
+  file = flags.config_path;
   if (file.empty() && ::access(std::string(default_path).c_str(), F_OK) == 0) {
     file = std::string(default_path);
   }

@@ -94,6 +94,7 @@ struct CommandLine {
   bool run = true;
   std::string output;
   Config config;
+  std::string file;  // that was read; empty: none
 };
 // Reads the flags, and the file that --config names or the default one if it exists. Also checks
 // what fields must be together: ApplyConfigText() knows only what each is alone.

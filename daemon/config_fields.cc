@@ -273,8 +273,11 @@ std::vector<Field> BuildTable() {
                             "Time that work that is due may rest before the daemon counts as "
                             "unhealthy.",
                             &Config::stall_limit_ns));
-  fields.push_back(Unsigned("limits.sessions", "Most sessions (client processes) at once.", 1,
-                            1'000'000, &Config::max_sessions));
+  fields.push_back(
+      Unsigned("limits.sessions",
+               "Most sessions (client processes) at once; three quarters of them for one "
+               "user.",
+               1, 1'000'000, &Config::max_sessions));
   fields.push_back(Unsigned("limits.communicators", "Most communicators at once.", 1, 1'000'000,
                             &Config::max_communicators));
   fields.push_back(Unsigned("limits.buffers", "Most registered buffers of one session.", 1,

@@ -26,8 +26,8 @@ namespace spccl::daemon {
 namespace {
 
 constexpr char kServiceName[] = "spccl.v1.Control";
-constexpr int kMaxThreads = 256;
-constexpr int kMaxStreamsPerConnection = 32;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxStreamsPerConnection = 8;
 constexpr int kLeastPingIntervalMs = 500;
 constexpr int kMaxRequestBytes = 64 * 1024;
 constexpr int64_t kNanosPerMilli = 1'000'000;
@@ -62,7 +62,9 @@ struct ControlServer::Services {
   const std::optional<gid_t> admin_group;
   PeerTable peers;
   ControlService service;
-  std::unique_ptr<grpc::Server> server;
+  // Administrators have one of their own, so that no others' calls, each of which holds a thread,
+  // keep them out: reflection knows no CallLimit.
+  std::unique_ptr<grpc::Server> administrators, others;
 };
 
 ControlServer::ControlServer(ControlServerOptions options, Control* core)
@@ -77,8 +79,10 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServ
   server->stop_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_.valid()) return ErrnoStatus(errno, "eventfd");
   server->services_ = std::make_unique<Services>(group, core, settings, jobs);
-  server->services_->server = BuildServer(&server->services_->service);
-  if (server->services_->server == nullptr) return absl::InternalError("gRPC did not start");
+  for (auto* one : {&server->services_->administrators, &server->services_->others}) {
+    *one = BuildServer(&server->services_->service);
+    if (*one == nullptr) return absl::InternalError("gRPC did not start");
+  }
   server->TellHealth();  // before anybody can ask
   // Whoever may reach the folder may connect; who it is decides what it may do.
   SPCCL_ASSIGN_OR_RETURN(server->listener_,
@@ -95,10 +99,14 @@ ControlServer::~ControlServer() {
   if (accept_thread_.joinable()) accept_thread_.join();
   if (health_thread_.joinable()) health_thread_.join();
   if (listener_.valid()) ::unlink(ControlSocketPath(options_.runtime_dir).c_str());
-  if (services_ == nullptr || services_->server == nullptr) return;
+  if (services_ == nullptr) return;
   services_->service.Stop();
-  services_->server->Shutdown(std::chrono::system_clock::now() + kShutdownLimit);
-  services_->server->Wait();
+  const auto deadline = std::chrono::system_clock::now() + kShutdownLimit;
+  for (const auto* one : {&services_->administrators, &services_->others}) {
+    if (*one == nullptr) continue;
+    (*one)->Shutdown(deadline);
+    (*one)->Wait();
+  }
 }
 
 bool ControlServer::Wait(int fd, int64_t timeout_ns) const {
@@ -129,7 +137,8 @@ void ControlServer::Accept() {
         {{"error", std::string(status.message())}});
     return;
   }
-  grpc::AddInsecureChannelFromFd(services_->server.get(), socket.Release());
+  auto& server = caller->administrator ? services_->administrators : services_->others;
+  grpc::AddInsecureChannelFromFd(server.get(), socket.Release());
 }
 
 void ControlServer::HealthLoop() {
@@ -140,9 +149,11 @@ void ControlServer::TellHealth() {
   const bool healthy = core_->GetProgress().healthy;
   if (told_health_ == healthy) return;
   told_health_ = healthy;
-  grpc::HealthCheckServiceInterface* health = services_->server->GetHealthCheckService();
-  health->SetServingStatus("", healthy);  // the server as a whole
-  health->SetServingStatus(kServiceName, healthy);
+  for (const auto* one : {&services_->administrators, &services_->others}) {
+    grpc::HealthCheckServiceInterface* health = (*one)->GetHealthCheckService();
+    health->SetServingStatus("", healthy);  // the server as a whole
+    health->SetServingStatus(kServiceName, healthy);
+  }
 }
 
 }  // namespace spccl::daemon

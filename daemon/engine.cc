@@ -115,6 +115,19 @@ void Engine::OnConnect() {
   listener_token_ = 0;
 }
 
+// Others find room, however many sessions one user opens; whoever runs the daemon may have them
+// all.
+uint64_t Engine::MostSessionsOf(uid_t uid) const {
+  const uint64_t limit = options_.limits.sessions;
+  return uid == 0 || uid == ::geteuid() ? limit : limit - limit / 4;
+}
+
+uint64_t Engine::SessionsOf(uid_t uid) const {
+  return static_cast<uint64_t>(
+      std::count_if(registry_.sessions.begin(), registry_.sessions.end(),
+                    [uid](const auto& entry) { return entry.second->peer.uid == uid; }));
+}
+
 void Engine::Admit(UniqueFd socket) {
   absl::StatusOr<Peer> peer = IdentifyPeer(socket.get());
   if (!peer.ok()) {
@@ -126,7 +139,9 @@ void Engine::Admit(UniqueFd socket) {
     return;
   }
   const uint64_t limit = options_.limits.sessions;
-  if (registry_.sessions.size() >= limit + kRefusable) return;
+  const uint64_t own_limit = MostSessionsOf(peer->uid);
+  const uint64_t own = SessionsOf(peer->uid);
+  if (registry_.sessions.size() >= limit + kRefusable || own >= own_limit + kRefusable) return;
   auto session = std::make_unique<Session>();
   session->id = registry_.next_session_id++;
   session->socket = std::move(socket);
@@ -137,7 +152,11 @@ void Engine::Admit(UniqueFd socket) {
   session->hello_deadline_ns = MonotonicNanos() + options_.hello_timeout_ns;
   if (registry_.sessions.size() >= limit) {
     session->refusal = absl::ResourceExhaustedError(
-        absl::StrCat("spccld has ", limit, " sessions, its limit (max_sessions)"));
+        absl::StrCat("spccld has ", limit, " sessions, its limit (limits.sessions)"));
+  } else if (own >= own_limit) {
+    session->refusal = absl::ResourceExhaustedError(
+        absl::StrCat("uid ", session->peer.uid, " has ", own,
+                     " sessions, all that one user may have of the ", limit, " (limits.sessions)"));
   } else if (draining_ || stopping_) {
     session->refusal = absl::UnavailableError("spccld is draining: it takes no new sessions");
   }

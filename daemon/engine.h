@@ -130,6 +130,8 @@ class Engine {
   absl::StatusOr<uint64_t> RegisterAddress(Session& session, const shm::Request& request);
   absl::StatusOr<uint64_t> AddBuffer(Session& session, Buffer buffer);
   absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes);
+  uint64_t MostSessionsOf(uid_t uid) const;
+  uint64_t SessionsOf(uid_t uid) const;
   absl::StatusOr<MappingRef> MapOnce(Session& session, int fd, uint64_t least_bytes,
                                      uint64_t* memory_id);
   absl::Status Deregister(Session& session, uint64_t buffer_id);

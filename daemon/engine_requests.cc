@@ -231,36 +231,36 @@ absl::Status Engine::CheckBufferLimits(const Session& session, uint64_t more_byt
   if (session.buffers.size() >= limits.buffers_per_session) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the process has ", session.buffers.size(),
-                     " registered buffers, its limit (max_buffers_per_client)"));
+                     " registered buffers, its limit (limits.buffers)"));
   }
-  if (more_bytes > limits.buffer_bytes_per_session - session.buffer_bytes) {
+  // It may hold more than a limit that was lowered since.
+  if (session.buffer_bytes > limits.buffer_bytes_per_session ||
+      more_bytes > limits.buffer_bytes_per_session - session.buffer_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("registering ", more_bytes, " bytes more than the ", session.buffer_bytes,
                      " registered would pass the limit of ", limits.buffer_bytes_per_session,
-                     " (max_buffer_bytes_per_client)"));
+                     " (limits.buffer_bytes)"));
   }
   return CheckBufferQuota(session.peer.job_id, more_bytes);
 }
 
 absl::StatusOr<MappingRef> Engine::MapOnce(Session& session, int fd, uint64_t least_bytes,
                                            uint64_t* memory_id) {
-  SPCCL_ASSIGN_OR_RETURN(const size_t file_bytes, CheckSealedMemfd(fd, least_bytes));
+  SPCCL_RETURN_IF_ERROR(CheckSealedMemfd(fd, least_bytes).status());
   SPCCL_RETURN_IF_ERROR(RefuseHugePages(fd));
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "fstat of a memfd");
   const FileKey key{.device = info.st_dev, .inode = info.st_ino};
+  *memory_id = registry_.next_memory_id++;
   const auto known = session.files.find(key);
   if (known != session.files.end()) {
-    MappingRef mapping = known->second.mapping.lock();
-    if (mapping && mapping->size_bytes() >= least_bytes) {
-      *memory_id = known->second.memory_id;
-      return mapping;
-    }
-    session.files.erase(known);
+    const MappingRef mapping = known->second.mapping.lock();
+    if (mapping) *memory_id = known->second.memory_id;
+    if (mapping && mapping->size_bytes() >= least_bytes) return mapping;
   }
-  SPCCL_ASSIGN_OR_RETURN(SharedMapping mapping, SharedMapping::Create(fd, file_bytes));
+  // No more than was asked for, and so counted: the file may be larger than all memory.
+  SPCCL_ASSIGN_OR_RETURN(SharedMapping mapping, SharedMapping::Create(fd, least_bytes));
   MappingRef owned = reaper_.Own(std::move(mapping));
-  *memory_id = registry_.next_memory_id++;
   session.files[key] = MappedFile{.mapping = owned, .memory_id = *memory_id};
   return owned;
 }

@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -193,25 +192,22 @@ absl::StatusOr<Parts> Start(const Config& config) {
 }
 
 // Reads the configuration once more and puts it in force, whole or not at all.
-absl::Status Reload(int argc, const char* const* argv, const Parts& parts, Config* config) {
-  SPCCL_ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(argc, argv, kVersion));
-  const std::vector<std::string> fixed = FieldsThatNeedRestart(*config, line.config);
-  if (!fixed.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("needs a restart to change: ", absl::StrJoin(fixed, ", ")));
-  }
-  SPCCL_RETURN_IF_ERROR(parts.core->Reconfigure(LiveOptionsOf(line.config)));
-  *config = line.config;
-  ConfigureLog(config->log_level, config->log_format);
-  parts.settings->SetDefaults(config->settings);
-  parts.settings->SetDefaultShare(config->job_share);
+absl::Status Reload(int argc, const char* const* argv, const Parts& parts, CommandLine* line) {
+  SPCCL_ASSIGN_OR_RETURN(CommandLine next, ParseCommandLine(argc, argv, kVersion));
+  SPCCL_RETURN_IF_ERROR(CheckReload(*line, next));
+  SPCCL_RETURN_IF_ERROR(parts.core->Reconfigure(LiveOptionsOf(next.config)));
+  *line = std::move(next);
+  const Config& config = line->config;
+  ConfigureLog(config.log_level, config.log_format);
+  parts.settings->SetDefaults(config.settings);
+  parts.settings->SetDefaultShare(config.job_share);
   parts.core->RefreshShares();
   return absl::OkStatus();
 }
 
-void OnHangup(int argc, const char* const* argv, const Parts& parts, Config* config) {
+void OnHangup(int argc, const char* const* argv, const Parts& parts, CommandLine* line) {
   notify::Reloading();
-  const absl::Status status = Reload(argc, argv, parts, config);
+  const absl::Status status = Reload(argc, argv, parts, line);
   const std::string reason(status.message());
   Log(status.ok() ? LogLevel::kInfo : LogLevel::kError, "main",
       status.ok() ? "configuration read again" : "configuration not changed",
@@ -221,11 +217,11 @@ void OnHangup(int argc, const char* const* argv, const Parts& parts, Config* con
 
 // Returns when it is told to stop.
 void Serve(int argc, const char* const* argv, const Signals& signals, const Parts& parts,
-           Watchdog* watchdog, Config* config) {
+           Watchdog* watchdog, CommandLine* line) {
   for (;;) {
     const int signal = signals.Await(watchdog->Turn(MonotonicNanos()));
     if (signal == SIGHUP) {
-      OnHangup(argc, argv, parts, config);
+      OnHangup(argc, argv, parts, line);
     } else if (signal != 0) {
       return;
     }
@@ -266,7 +262,7 @@ int Main(int argc, const char* const* argv) {
     return kWrongUse;
   }
   if (!line->run) return Answer(line->output);
-  Config config = line->config;
+  const Config& config = line->config;
   ConfigureLog(config.log_level, config.log_format);
   RaiseDescriptorLimit();
   // gRPC's other resolver (c-ares) loses some bytes at each look-up, and does not read
@@ -284,7 +280,7 @@ int Main(int argc, const char* const* argv) {
   notify::Ready("serving");
   Watchdog watchdog([core = parts->core.get()] { return core->GetProgress(); },
                     notify::WatchdogLimitNanos());
-  Serve(argc, argv, signals, *parts, &watchdog, &config);
+  Serve(argc, argv, signals, *parts, &watchdog, &*line);
   Stop(config, signals, &watchdog, *parts->core);
   parts->metrics.reset();
   parts->control.reset();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/config_fields.h"
 
 namespace spccl::daemon {
@@ -29,6 +31,17 @@ std::vector<std::string> FieldsThatNeedRestart(const Config& now, const Config& 
     names.push_back(field.info.name);
   }
   return names;
+}
+
+absl::Status CheckReload(const CommandLine& now, const CommandLine& next) {
+  if (!now.file.empty() && next.file.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(now.file, " is not there any more: a restart without it takes the defaults"));
+  }
+  const std::vector<std::string> fixed = FieldsThatNeedRestart(now.config, next.config);
+  if (fixed.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("needs a restart to change: ", absl::StrJoin(fixed, ", ")));
 }
 
 }  // namespace spccl::daemon

@@ -73,8 +73,8 @@ class HttpServer::Loop {
   asio::io_context io_{1};
   Acceptor acceptor_;
   asio::steady_timer pause_;
-  Connections connections_;  // oldest first
-  bool told_ = false;        // that connections cannot be accepted
+  Connections connections_, strangers_;  // oldest first
+  bool told_ = false;                    // that connections cannot be accepted
   std::thread thread_;
 };
 
@@ -82,13 +82,18 @@ class HttpServer::Loop {
 // done it takes itself out.
 class HttpServer::Loop::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Loop* loop, Stream stream)
-      : loop_(loop), stream_(std::move(stream)), buffer_(loop->options_.request_bytes) {
+  // In `all` from Begin() to its end; `admitted`: it gets more than a refusal.
+  Connection(Loop* loop, Connections* all, bool admitted, Stream stream)
+      : loop_(loop),
+        all_(all),
+        admitted_(admitted),
+        stream_(std::move(stream)),
+        buffer_(loop->options_.request_bytes) {
     parser_.header_limit(static_cast<uint32_t>(loop->options_.request_bytes));
   }
 
-  void Begin(Connections::iterator place) {
-    place_ = place;
+  void Begin() {
+    place_ = all_->insert(all_->end(), shared_from_this());
     stream_.expires_after(std::chrono::nanoseconds(loop_->options_.request_ns));
     http::async_read_header(
         stream_, buffer_, parser_,
@@ -105,10 +110,12 @@ class HttpServer::Loop::Connection : public std::enable_shared_from_this<Connect
   void Linger();
   void End(bool answered) {
     if (!answered) ++loop_->sample_.dropped;
-    loop_->connections_.erase(place_);  // whoever called this holds a reference
+    all_->erase(place_);  // whoever called this holds a reference
   }
 
   Loop* const loop_;
+  Connections* const all_;
+  const bool admitted_;
   Connections::iterator place_;
   Stream stream_;
   beast::flat_buffer buffer_;
@@ -134,11 +141,7 @@ void HttpServer::Loop::Connection::OnRequest(error_code error) {
 }
 
 HttpAnswer HttpServer::Loop::Connection::AnswerTo(const http::request<http::empty_body>& request) {
-  const HttpOptions& options = loop_->options_;
-  if (options.address.is_unix && options.admits &&
-      !options.admits(stream_.socket().native_handle())) {
-    return {.status = 403, .body = "not yours to see\n"};
-  }
+  if (!admitted_) return {.status = 403, .body = "not yours to see\n"};
   const std::string_view target(request.target().data(), request.target().size());
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     response_.set(http::field::allow, "GET, HEAD");
@@ -206,7 +209,9 @@ HttpServer::Loop::~Loop() {
   asio::post(io_, [this] {
     acceptor_.close();
     pause_.cancel();
-    for (const auto& connection : connections_) connection->Close();
+    for (const Connections* all : {&connections_, &strangers_}) {
+      for (const auto& connection : *all) connection->Close();
+    }
   });
   if (thread_.joinable()) thread_.join();
 }
@@ -232,9 +237,11 @@ void HttpServer::Loop::Accept() {
 }
 
 void HttpServer::Loop::Admit(Protocol::socket socket) {
-  if (connections_.size() >= options_.connections) connections_.front()->Close();
-  connections_.push_back(std::make_shared<Connection>(this, Stream(std::move(socket))));
-  connections_.back()->Begin(std::prev(connections_.end()));
+  const bool admitted =
+      !options_.address.is_unix || !options_.admits || options_.admits(socket.native_handle());
+  Connections& all = admitted ? connections_ : strangers_;
+  if (all.size() >= options_.connections) all.front()->Close();
+  std::make_shared<Connection>(this, &all, admitted, Stream(std::move(socket)))->Begin();
 }
 
 namespace {

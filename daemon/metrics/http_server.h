@@ -2,7 +2,8 @@
 //
 // What a client may cost is bounded: bytes of a request, connections at once, and the time from
 // connecting to the end of the answer. Where there are too many connections, the oldest gives way:
-// whoever holds connections open keeps nobody out.
+// whoever holds connections open keeps nobody out; those who are refused anyway give way to each
+// other only.
 #pragma once
 
 #include <cstdint>

@@ -267,6 +267,37 @@ TEST_F(ControlServerTest, ReflectionNamesTheServices) {
   EXPECT_THAT(reply, HasSubstr("grpc.health.v1.Health"));
 }
 
+// Calls that hold a thread each, of a service that counts none.
+TEST_F(ControlServerTest, NobodysCallsKeepAdministratorsOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  Start();
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
+  grpc::CompletionQueue queue;
+  for (int connection = 0; connection < 48; ++connection) {
+    UniqueFd socket = ConnectAs(path(), kNobody, {});
+    ASSERT_TRUE(socket.valid());
+    const int fd = socket.Release();
+    ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    stubs.push_back(
+        std::make_unique<grpc::GenericStub>(grpc::CreateInsecureChannelFromFd("test", fd)));
+    for (int stream = 0; stream < 32; ++stream) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      calls.push_back(stubs.back()->Call(
+          contexts.back().get(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+          &queue, nullptr));
+    }
+  }
+  EXPECT_TRUE(Drain(StubOn(ConnectTo(path())).get()).ok());
+  for (const auto& context : contexts) context->TryCancel();
+  queue.Shutdown();
+  void* tag;
+  bool ok;
+  while (queue.Next(&tag, &ok)) {
+  }
+}
+
 TEST_F(ControlServerTest, ItStopsWithStreamsOpenAndRemovesItsSocket) {
   Start();
   const auto stub = v1::Control::NewStub(Channel());

@@ -3,12 +3,17 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/transport/frame_pool.h"
 #include "daemon/core.h"
 #include "gmock/gmock.h"
@@ -126,8 +131,41 @@ TEST(SessionTest, SessionsOverTheLimitAreToldSo) {
   DaemonEnv env(options);
   RawClient first = Open(env), second = Open(env);
   EXPECT_THAT(RawClient::Open(env.socket_path()),
-              FailsWith(absl::StatusCode::kInternal, HasSubstr("max_sessions")));
+              FailsWith(absl::StatusCode::kInternal, HasSubstr("(limits.sessions)")));
   EXPECT_THAT(first.UniqueId(), IsOk());
+}
+
+// Connects as another user: the system call itself changes the calling thread only.
+absl::StatusOr<RawClient> OpenAs(uid_t uid, const std::string& socket_path) {
+  return std::async(std::launch::async,
+                    [&]() -> absl::StatusOr<RawClient> {
+                      if (::syscall(SYS_setresuid, uid, uid, uid) != 0) {
+                        return ErrnoStatus(errno, "setresuid");
+                      }
+                      return RawClient::Open(socket_path);
+                    })
+      .get();
+}
+
+TEST(SessionTest, OneUserLeavesSessionsToOthers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kUser = 65534, kOther = 65533;
+  CoreOptions options;
+  options.limits.sessions = 8;
+  DaemonEnv env(options);
+  std::filesystem::permissions(std::filesystem::path(env.socket_path()).parent_path(),
+                               std::filesystem::perms(0755));
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 6; ++i) {
+    auto client = OpenAs(kUser, env.socket_path());
+    ASSERT_THAT(client, IsOk());
+    clients.push_back(*std::move(client));
+  }
+  EXPECT_THAT(OpenAs(kUser, env.socket_path()),
+              FailsWith(absl::StatusCode::kInternal, AllOf(HasSubstr("uid 65534 has 6 sessions"),
+                                                           HasSubstr("limits.sessions"))));
+  EXPECT_THAT(OpenAs(kOther, env.socket_path()), IsOk());
+  EXPECT_THAT(RawClient::Open(env.socket_path()), IsOk());
 }
 
 TEST(SessionTest, ADrainingDaemonTakesNoSessionsAndCommunicators) {
@@ -159,7 +197,7 @@ TEST(BufferTest, OnlyMemfdsThatCannotShrinkAreMapped) {
   ExpectRefusal(RegisterFd(client, small.get(), 0), shm::Result::kInvalidArgument,
                 HasSubstr("0 bytes"));
   ExpectRefusal(RegisterFd(client, small.get(), ~0ull), shm::Result::kSystemError,
-                HasSubstr("max_buffer_bytes_per_client"));
+                HasSubstr("(limits.buffer_bytes)"));
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd read_end(ends[0]), write_end(ends[1]);
@@ -187,7 +225,7 @@ TEST(BufferTest, OneFileIsMappedOnceAndUnmappedWithItsLastBuffer) {
     ExpectSuccess(reply);
     ids.push_back(reply->value);
   }
-  EXPECT_EQ(env.core().mappings(), before + 1);
+  EXPECT_EQ(env.core().mappings(), before + 2);  // the first was too short for the second
   for (const uint64_t id : ids) {
     shm::Request request = client.Make(shm::RequestType::kDeregister);
     request.deregister.buffer_id = id;
@@ -203,6 +241,30 @@ TEST(BufferTest, OneFileIsMappedOnceAndUnmappedWithItsLastBuffer) {
   EXPECT_EQ(env.core().GetSnapshot()->buffers.size(), 0u);
 }
 
+// What is mapped is what is counted: the file may be larger than the limit, and than all memory.
+TEST(BufferTest, OfAFileNoMoreIsMappedThanIsRegistered) {
+  DaemonEnv env;
+  RawClient client = Open(env);
+  std::vector<UniqueFd> files;
+  for (int i = 0; i < 40; ++i) {  // 320 TiB, of the 128 that there are
+    files.push_back(Memfd(uint64_t{1} << 43, F_SEAL_SHRINK));
+    ExpectSuccess(RegisterFd(client, files.back().get(), 4096));
+  }
+}
+
+TEST(BufferTest, ALimitThatWasLoweredBelowWhatIsHeldHolds) {
+  CoreOptions options;
+  options.limits.buffer_bytes_per_session = 1 << 20;
+  DaemonEnv env(options);
+  RawClient client = Open(env);
+  const UniqueFd memfd = Memfd(1 << 20, F_SEAL_SHRINK);
+  ExpectSuccess(RegisterFd(client, memfd.get(), 1 << 19));
+  options.limits.buffer_bytes_per_session = 1 << 12;
+  ASSERT_THAT(env.core().Reconfigure(options), IsOk());
+  ExpectRefusal(RegisterFd(client, memfd.get(), 4096), shm::Result::kSystemError,
+                HasSubstr("(limits.buffer_bytes)"));
+}
+
 TEST(BufferTest, LimitsAreNamed) {
   CoreOptions options;
   options.limits.buffers_per_session = 2;
@@ -211,13 +273,13 @@ TEST(BufferTest, LimitsAreNamed) {
   RawClient client = Open(env);
   const UniqueFd memfd = Memfd(1 << 21, F_SEAL_SHRINK);
   ExpectRefusal(RegisterFd(client, memfd.get(), (1 << 20) + 1), shm::Result::kSystemError,
-                HasSubstr("max_buffer_bytes_per_client"));
+                HasSubstr("(limits.buffer_bytes)"));
   ExpectSuccess(RegisterFd(client, memfd.get(), 4096));
   ExpectRefusal(RegisterFd(client, memfd.get(), (1 << 20) - 4095), shm::Result::kSystemError,
-                HasSubstr("max_buffer_bytes_per_client"));
+                HasSubstr("(limits.buffer_bytes)"));
   ExpectSuccess(RegisterFd(client, memfd.get(), 4096));
   ExpectRefusal(RegisterFd(client, memfd.get(), 4096), shm::Result::kSystemError,
-                HasSubstr("max_buffers_per_client"));
+                HasSubstr("(limits.buffers)"));
   RawClient other = Open(env);
   ExpectSuccess(RegisterFd(other, memfd.get(), 4096));
 }

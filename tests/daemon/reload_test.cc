@@ -23,6 +23,16 @@ TEST(ReloadTest, WhatIsLiveIsAKnownField) {
   EXPECT_FALSE(live.count("runtime_dir"));
 }
 
+TEST(ReloadTest, AFileThatIsGoneChangesNothing) {
+  const CommandLine with{.file = "/etc/spccl/spccld.toml"}, without;
+  EXPECT_EQ(
+      CheckReload(with, without).message(),
+      "/etc/spccl/spccld.toml is not there any more: a restart without it takes the defaults");
+  EXPECT_TRUE(CheckReload(without, without).ok());
+  EXPECT_TRUE(CheckReload(without, with).ok());
+  EXPECT_TRUE(CheckReload(with, with).ok());
+}
+
 TEST(ReloadTest, NamesTheFieldsThatTakeARestart) {
   const Config now;
   Config next = now;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -117,6 +118,24 @@ TEST(HttpServerTest, AUnixSocketAsksWhoCalls) {
   }
   EXPECT_EQ(callers, (std::vector<uid_t>{::getuid(), ::getuid()}));
   EXPECT_NE(::access(options.address.path.c_str(), F_OK), 0);
+}
+
+TEST(HttpServerTest, StrangersGiveWayToEachOtherOnly) {
+  const TempFolder folder;
+  HttpOptions options;
+  options.address.path = folder.path() + "/m.sock";
+  options.connections = 2;
+  std::atomic<bool> admits{true};
+  options.admits = [&](int) { return admits.load(); };
+  const auto server = Serve(options);
+  HttpConnection admitted(server->address());
+  Get(server->address(), "/hello");  // the first one was accepted before
+  admits = false;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_THAT(Get(server->address(), "/hello"), StartsWith("HTTP/1.1 403 "));
+  }
+  EXPECT_TRUE(admitted.Send(kGet));
+  EXPECT_THAT(admitted.ReadAll(), EndsWith("hello\n"));
 }
 
 TEST(HttpServerTest, APortThatIsTakenIsAnError) {
