@@ -41,13 +41,16 @@ class SystemdTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def with_drop_in(self):
-        """A folder with the unit and the drop-in for GPU nodes."""
-        folder = pathlib.Path(self.folder.name) / "gpu"
-        (folder / "spccld.service.d").mkdir(parents=True, exist_ok=True)
-        shutil.copy(self.unit, folder / "spccld.service")
-        shutil.copy(self.prefix / "share/spccl/systemd/gpu.conf", folder / "spccld.service.d")
-        return folder / "spccld.service"
+    def with_drop_ins(self):
+        """The unit in a folder with the drop-ins for GPU and for RDMA nodes: each, and both."""
+        for names in (["gpu"], ["rdma"], ["gpu", "rdma"]):
+            folder = pathlib.Path(self.folder.name) / "-".join(names)
+            (folder / "spccld.service.d").mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.unit, folder / "spccld.service")
+            for name in names:
+                shutil.copy(self.prefix / f"share/spccl/systemd/{name}.conf",
+                            folder / "spccld.service.d")
+            yield folder / "spccld.service"
 
     def settings(self):
         lines = [line.split("=", 1) for line in self.unit.read_text().splitlines()
@@ -55,7 +58,7 @@ class SystemdTest(unittest.TestCase):
         return {name: value for name, value in lines}
 
     def test_the_unit_is_valid(self):
-        for unit in (self.unit, self.with_drop_in()):
+        for unit in (self.unit, *self.with_drop_ins()):
             code, text = run("systemd-analyze", "verify", "--man=no", unit)
             self.assertEqual((code, text), (0, ""))
 
@@ -65,7 +68,7 @@ class SystemdTest(unittest.TestCase):
         self.assertIn("Failed to parse", run("systemd-analyze", "verify", "--man=no", wrong)[1])
 
     def test_it_is_hardened(self):
-        for unit in (self.unit, self.with_drop_in()):
+        for unit in (self.unit, *self.with_drop_ins()):
             code, text = run("systemd-analyze", "security", "--offline=true", "--no-pager",
                              f"--threshold={MOST_EXPOSURE}", unit)
             self.assertEqual(code, 0, text)
