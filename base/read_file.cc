@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/unique_fd.h"
 
 namespace spccl {
 namespace {
@@ -27,15 +26,28 @@ std::string SizeText(size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t most_bytes) {
+absl::StatusOr<UniqueFd> OpenRegularFile(const std::string& path, Links links) {
   // Non-blocking, so that a FIFO in the file's place is refused below and not waited for.
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  UniqueFd file(::open(path.c_str(), links == Links::kRefuse ? flags | O_NOFOLLOW : flags));
+  if (!file.valid() && errno == ELOOP && links == Links::kRefuse) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": a symbolic link, expected a regular file"));
+  }
   if (!file.valid()) return Failed("open", path);
   struct stat info;
   if (::fstat(file.get(), &info) != 0) return Failed("stat", path);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
+  return file;
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t most_bytes,
+                                            Links links) {
+  SPCCL_ASSIGN_OR_RETURN(const UniqueFd file, OpenRegularFile(path, links));
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return Failed("stat", path);
   std::string content;
   content.reserve(std::min(static_cast<size_t>(info.st_size), most_bytes));
   char block[4096];

@@ -99,9 +99,10 @@ void Bundle::Add(const std::string& name, const absl::StatusOr<std::string>& con
   items_.push_back(std::move(item));
 }
 
-void Bundle::AddFile(const std::string& name, const std::string& path, Part part) {
+void Bundle::AddFile(const std::string& name, const std::string& path, Part part, Links links) {
   uint64_t total_bytes = 0;
-  const absl::StatusOr<std::string> content = ReadFile(path, kMostPartBytes, part, &total_bytes);
+  const absl::StatusOr<std::string> content =
+      ReadFile(path, kMostPartBytes, part, &total_bytes, links);
   Add(name, content, total_bytes);
 }
 

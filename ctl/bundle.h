@@ -35,7 +35,8 @@ class Bundle {
 
   void Add(const std::string& name, const absl::StatusOr<std::string>& content,
            uint64_t total_bytes = 0);
-  void AddFile(const std::string& name, const std::string& path, Part part = Part::kHead);
+  void AddFile(const std::string& name, const std::string& path, Part part = Part::kHead,
+               Links links = Links::kFollow);
 
   const std::vector<Item>& items() const { return items_; }
   // What is in it, what is not and why.

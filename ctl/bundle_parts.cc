@@ -1,14 +1,12 @@
 #include "ctl/bundle_parts.h"
 
+#include <fcntl.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,9 +14,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "ctl/client.h"
 #include "ctl/fetch.h"
 #include "ctl/render.h"
+#include "proto/spccl/v1/flight_file.h"
 
 namespace spccl::ctl {
 namespace {
@@ -76,21 +76,28 @@ absl::StatusOr<std::string> EventsText(Client& client, const GlobalOptions& opti
   return text;
 }
 
-// The newest records that the daemon has kept.
+// The newest records that the daemon has kept. The folder is the daemon's and we may be root: what
+// a link there names, or what is no record, is not ours to give away.
 void AddFlightFiles(const std::string& folder, Bundle* bundle) {
-  std::error_code error;
-  std::vector<std::pair<std::filesystem::file_time_type, std::string>> files;
-  std::filesystem::directory_iterator at(folder, error), end;
-  if (error) return bundle->Add("flight", ErrnoStatus(error.value(), folder));
-  for (; !error && at != end; at.increment(error)) {
-    std::error_code ignored;  // one that has just been removed
-    const auto time = std::filesystem::last_write_time(at->path(), ignored);
-    if (!ignored) files.emplace_back(time, at->path().filename());
+  const UniqueFd open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!open.valid()) return bundle->Add("flight", ErrnoStatus(errno, folder));
+  const std::vector<std::string> names = NamesIn(folder);
+  size_t records = 0, others = 0;
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {  // by age, the newest first
+    if (!flight::IsFileName(*name)) {
+      ++others;
+    } else if (++records <= kMostFlightFiles) {
+      bundle->AddFile("flight/" + *name, absl::StrCat(folder, "/", *name), Part::kHead,
+                      Links::kRefuse);
+    }
   }
-  std::sort(files.rbegin(), files.rend());
-  if (files.size() > kMostFlightFiles) files.resize(kMostFlightFiles);
-  for (const auto& [time, name] : files) {
-    bundle->AddFile("flight/" + name, absl::StrCat(folder, "/", name));
+  if (others > 0) {
+    bundle->Add("flight/others", absl::InvalidArgumentError(absl::StrCat(
+                                     "left out: ", others, " not named as flight records are")));
+  }
+  if (records > kMostFlightFiles) {
+    bundle->Add("flight/older", absl::ResourceExhaustedError(absl::StrCat(
+                                    "left out: ", records - kMostFlightFiles, " older records")));
   }
 }
 
@@ -184,7 +191,7 @@ void AddDaemonFiles(const GlobalOptions& options, const Machine& machine,
                                               "--no-pager", "-o", "short-iso"},
                                              bounds));
   const std::string state = known.Get("state_dir", "/var/lib/spccl");
-  bundle->AddFile("daemon/settings.toml", state + "/settings.toml");
+  bundle->AddFile("daemon/settings.toml", state + "/settings.toml", Part::kHead, Links::kRefuse);
   AddFlightFiles(state + "/flight", bundle);
   bundle->AddFile("slurm/spccl.conf", machine.etc + "/spccl/slurm.conf");
   bundle->Add("slurm/hooks.txt", HookLines(machine.etc + "/slurm/slurm.conf"));

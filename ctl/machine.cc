@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace spccl::ctl {
 namespace {
@@ -71,22 +72,25 @@ void AddListeners(const std::string& path, std::vector<TcpListener>* listeners) 
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes, Part part,
-                                     uint64_t* total_bytes) {
-  // Not in the way of what never ends or blocks, a device or a pipe.
+                                     uint64_t* total_bytes, Links links) {
+  SPCCL_ASSIGN_OR_RETURN(const UniqueFd file, OpenRegularFile(path, links));
   struct stat info;
-  if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(path + ": no plain file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, path);
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, path);
   const auto size = static_cast<uint64_t>(info.st_size);  // 0 in /proc
-  if (part == Part::kTail && size > most_bytes) {
-    file.seekg(static_cast<std::streamoff>(size - most_bytes));
+  if (part == Part::kTail && size > most_bytes &&
+      ::lseek(file.get(), static_cast<off_t>(size - most_bytes), SEEK_SET) < 0) {
+    return ErrnoStatus(errno, path);
   }
   std::string text(most_bytes, '\0');
-  errno = 0;
-  file.read(text.data(), static_cast<std::streamsize>(most_bytes));
-  if (file.bad() || (file.gcount() == 0 && errno != 0)) return ErrnoStatus(errno, path);
-  text.resize(static_cast<size_t>(file.gcount()));
+  size_t filled = 0;
+  while (filled < most_bytes) {
+    const ssize_t got = ::read(file.get(), text.data() + filled, most_bytes - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, path);
+    if (got == 0) break;
+    filled += static_cast<size_t>(got);
+  }
+  text.resize(filled);
   // Files of /proc and /sys have no size, or any: what ended was all.
   const uint64_t total =
       text.size() < most_bytes ? text.size() : std::max<uint64_t>(size, most_bytes);

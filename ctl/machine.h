@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/read_file.h"
 
 namespace spccl::ctl {
 
@@ -20,10 +21,11 @@ struct Machine {
 };
 
 // At most `most_bytes` from the start, or from the end. `*total_bytes`, where wanted: what there
-// is, as far as it is known.
+// is, as far as it is known. InvalidArgument: no regular file.
 enum class Part { kHead, kTail };
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes,
-                                     Part part = Part::kHead, uint64_t* total_bytes = nullptr);
+                                     Part part = Part::kHead, uint64_t* total_bytes = nullptr,
+                                     Links links = Links::kFollow);
 // Without its end; empty where the file cannot be read.
 std::string FirstLine(const std::string& path);
 // The names in a folder, sorted; empty where it cannot be read.

@@ -22,8 +22,6 @@
 namespace spccl::daemon {
 namespace {
 
-constexpr char kPrefix[] = "flight-";
-constexpr char kSuffix[] = ".spcclflight";
 constexpr char kHalf[] = ".spcclflight.new";  // of ReplaceFile, before it is renamed
 
 struct Kept {
@@ -42,7 +40,7 @@ absl::StatusOr<std::vector<Kept>> List(const std::string& folder, const char* su
   std::vector<Kept> kept;
   while (const dirent* entry = ::readdir(open.get())) {
     const std::string name = entry->d_name;
-    if (!absl::StartsWith(name, kPrefix) || !absl::EndsWith(name, suffix)) continue;
+    if (!absl::StartsWith(name, flight::kFilePrefix) || !absl::EndsWith(name, suffix)) continue;
     struct stat info;
     if (::fstatat(::dirfd(open.get()), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     kept.push_back({name, static_cast<uint64_t>(info.st_size)});
@@ -52,7 +50,7 @@ absl::StatusOr<std::vector<Kept>> List(const std::string& folder, const char* su
 }
 
 std::string OwnerPart(const std::string& boot_id, uint64_t comm_id) {
-  return absl::StrCat("-", boot_id, "-comm", comm_id, kSuffix);
+  return absl::StrCat("-", boot_id, "-comm", comm_id, flight::kFileSuffix);
 }
 
 }  // namespace
@@ -73,7 +71,7 @@ absl::StatusOr<FlightFiles> FlightFiles::Open(FlightFilesOptions options) {
 }
 
 absl::Status FlightFiles::MakeRoom(uint64_t more_bytes) const {
-  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> kept, List(options_.folder, kSuffix));
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> kept, List(options_.folder, flight::kFileSuffix));
   uint64_t bytes = more_bytes;
   size_t files = kept.size() + (more_bytes > 0 ? 1 : 0);
   for (const Kept& one : kept) bytes += one.bytes;
@@ -98,16 +96,16 @@ absl::StatusOr<std::string> FlightFiles::Keep(const v1::FlightRecord& record) {
   }
   // Before it is written, so that there is never more than may be.
   SPCCL_RETURN_IF_ERROR(MakeRoom(content.size()));
-  const std::string path =
-      absl::StrCat(options_.folder, "/", kPrefix, absl::StrFormat("%020d", record.unix_ns()),
-                   OwnerPart(record.boot_id(), record.comm_id()));
+  const std::string path = absl::StrCat(options_.folder, "/", flight::kFilePrefix,
+                                        absl::StrFormat("%020d", record.unix_ns()),
+                                        OwnerPart(record.boot_id(), record.comm_id()));
   SPCCL_RETURN_IF_ERROR(ReplaceFile(path, content, 0600));
   return path;
 }
 
 absl::StatusOr<v1::FlightRecord> FlightFiles::Find(const std::string& boot_id,
                                                    uint64_t comm_id) const {
-  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> kept, List(options_.folder, kSuffix));
+  SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> kept, List(options_.folder, flight::kFileSuffix));
   const std::string owner = OwnerPart(boot_id, comm_id);
   for (auto one = kept.rbegin(); one != kept.rend(); ++one) {
     if (!absl::EndsWith(one->name, owner)) continue;

@@ -53,5 +53,15 @@ TEST_F(ReadFileTest, WhatIsNoFileIsRefusedAndNotWaitedFor) {
   EXPECT_TRUE(absl::IsNotFound(ReadRegularFile(folder_ + "/none", 1024).status()));
 }
 
+TEST_F(ReadFileTest, LinksAreFollowedOnlyWhereThatIsWanted) {
+  const std::string link = folder_ + "/link";
+  std::filesystem::create_symlink(Put("behind"), link);
+  EXPECT_EQ(ReadRegularFile(link, 1024).value(), "behind");
+  const absl::Status status = ReadRegularFile(link, 1024, Links::kRefuse).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_EQ(status.message(), link + ": a symbolic link, expected a regular file");
+  EXPECT_EQ(ReadRegularFile(folder_ + "/file", 1024, Links::kRefuse).value(), "behind");
+}
+
 }  // namespace
 }  // namespace spccl

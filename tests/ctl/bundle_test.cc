@@ -107,16 +107,17 @@ TEST_F(BundleTest, TheToolMakesOneWithoutADaemon) {
   const std::string config =
       fake_.Put("/spccld.toml", "state_dir = \"" + fake_.root + "/state\"\npeers.tls_key = \"" +
                                     key + "\"\n# " + authority->pem().key.substr(0, 27) + "\n");
-  fake_.Put("/state/flight/1-failed.flight", "record\n" + authority->pem().key);
+  fake_.Put("/state/flight/flight-1-comm1.spcclflight", "record\n" + authority->pem().key);
   const ToolRun run = RunArgs({"support-bundle", "--out", file_, "--config", config,
                                "--runtime-dir", fake_.root + "/none", "--deadline", "1s"});
   ASSERT_EQ(run.code, kFine) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("doctor.json"), HasSubstr("readable by its owner only"),
                              HasSubstr("no daemon at")));
-  EXPECT_THAT(Tar("-tzf", file_),
-              AllOf(HasSubstr("/doctor.json\n"), HasSubstr("/index.json\n"),
-                    HasSubstr("/daemon/config.txt\n"), HasSubstr("/flight/1-failed.flight\n"),
-                    HasSubstr("/machine/kernel.txt\n"), HasSubstr("/machine/proc/cpuinfo\n")));
+  EXPECT_THAT(
+      Tar("-tzf", file_),
+      AllOf(HasSubstr("/doctor.json\n"), HasSubstr("/index.json\n"),
+            HasSubstr("/daemon/config.txt\n"), HasSubstr("/flight/flight-1-comm1.spcclflight\n"),
+            HasSubstr("/machine/kernel.txt\n"), HasSubstr("/machine/proc/cpuinfo\n")));
   const std::string all = Tar("-xzOf", file_);
   EXPECT_THAT(all, AllOf(HasSubstr("\"schema\": \"spccl.v1\""), HasSubstr("peers.tls_key"),
                          HasSubstr("record\n[private key left out]"), HasSubstr(key)));
@@ -125,6 +126,35 @@ TEST_F(BundleTest, TheToolMakesOneWithoutADaemon) {
   for (std::string line; std::getline(lines, line);) EXPECT_THAT(all, Not(HasSubstr(line)));
   const ToolRun again = RunArgs({"support-bundle", "--out", file_});
   EXPECT_EQ(again.code, kWrongUse);
+}
+
+TEST_F(BundleTest, OfTheStateFolderNothingButItsOwnIsTaken) {
+  const std::string secret = fake_.Put("/secret", "what root alone may read");
+  fake_.Put("/state/flight/flight-2-comm1.spcclflight", "a record");
+  fake_.Put("/state/flight/notes", "what somebody left there");
+  fake_.Link("/state/flight/flight-1-evil.spcclflight", secret);
+  fake_.Link("/state/settings.toml", secret);
+  const std::string config =
+      fake_.Put("/spccld.toml", "state_dir = \"" + fake_.root + "/state\"\n");
+  const ToolRun run = RunArgs({"support-bundle", "--out", file_, "--config", config,
+                               "--runtime-dir", fake_.root + "/none", "--deadline", "1s"});
+  ASSERT_EQ(run.code, kFine) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("flight-1-evil.spcclflight: a symbolic link"),
+                             HasSubstr("settings.toml: a symbolic link"),
+                             HasSubstr("left out: 1 not named as flight records are")));
+  EXPECT_THAT(Tar("-xzOf", file_), AllOf(HasSubstr("a record"), Not(HasSubstr("root alone")),
+                                         Not(HasSubstr("somebody left there"))));
+}
+
+TEST_F(BundleTest, AFlightFolderThatIsALinkIsNotFollowed) {
+  fake_.Put("/elsewhere/flight-2-comm1.spcclflight", "what root alone may read");
+  fake_.Link("/state/flight", fake_.root + "/elsewhere");
+  const std::string config =
+      fake_.Put("/spccld.toml", "state_dir = \"" + fake_.root + "/state\"\n");
+  const ToolRun run = RunArgs({"support-bundle", "--out", file_, "--config", config,
+                               "--runtime-dir", fake_.root + "/none", "--deadline", "1s"});
+  ASSERT_EQ(run.code, kFine) << run.err;
+  EXPECT_THAT(Tar("-xzOf", file_), Not(HasSubstr("root alone")));
 }
 
 }  // namespace

@@ -27,6 +27,10 @@ TEST(MachineTest, ReadsHeadsAndTails) {
   EXPECT_TRUE(absl::IsNotFound(ReadFile(fake.root + "/none", 4).status()));
   EXPECT_FALSE(ReadFile(fake.root, 4).ok());    // a folder
   EXPECT_FALSE(ReadFile("/dev/zero", 4).ok());  // what never ends
+  fake.Link("/link", path);
+  EXPECT_EQ(ReadFile(fake.root + "/link", 4).value(), "0123");
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ReadFile(fake.root + "/link", 4, Part::kHead, nullptr, Links::kRefuse).status()));
 }
 
 TEST(MachineTest, WhatTheKernelSaysOfThisProcess) {

@@ -23,6 +23,12 @@ TEST(FlightFileTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(read->SerializeAsString(), Sample().SerializeAsString());
 }
 
+TEST(FlightFileTest, Names) {
+  EXPECT_TRUE(IsFileName("flight-00000000000000001000-00000000000000aa-comm7.spcclflight"));
+  EXPECT_FALSE(IsFileName("flight-1-comm7.spcclflight.new"));
+  EXPECT_FALSE(IsFileName("notes.spcclflight"));
+}
+
 TEST(FlightFileTest, EveryDamageIsFound) {
   const std::string content = FormatFile(Sample());
   for (size_t length = 0; length < content.size(); ++length) {

@@ -26,6 +26,10 @@ uint32_t WordAt(std::string_view text, size_t at) {
 
 }  // namespace
 
+bool IsFileName(std::string_view name) {
+  return name.starts_with(kFilePrefix) && name.ends_with(kFileSuffix);
+}
+
 std::string FormatFile(const v1::FlightRecord& record) {
   const std::string body = record.SerializeAsString();
   std::string content(kMagic);

@@ -10,6 +10,10 @@
 
 namespace spccl::flight {
 
+// What such a file is named by; what is between begins with the time, so that names sort by age.
+inline constexpr char kFilePrefix[] = "flight-", kFileSuffix[] = ".spcclflight";
+bool IsFileName(std::string_view name);
+
 // "SPCCLFLT", a version and a checksum of the rest, 4 bytes each in little-endian order; then the
 // record.
 std::string FormatFile(const v1::FlightRecord& record);
