@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "grpcpp/create_channel_posix.h"
+#include "proto/spccl/v1/flight_file.h"
 
 namespace spccl::ctl {
 namespace {
@@ -63,6 +64,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const GlobalOptions& opt
   const int deadline_ms =
       static_cast<int>(std::max<int64_t>(1000, options.deadline_ns / kNanosPerMilli));
   grpc::ChannelArguments arguments;
+  // The largest answers are flight records, by far.
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(flight::kMostReadBytes));
   // A daemon that hangs is found by pings even where a stream rightly is silent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, deadline_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, deadline_ms);

@@ -22,8 +22,6 @@
 namespace spccl::ctl {
 namespace {
 
-constexpr size_t kMostRecordBytes = size_t{64} << 20;
-
 struct RecordSource {
   std::optional<uint64_t> comm;  // empty: the only one that there is
   std::vector<std::string> files;
@@ -42,7 +40,7 @@ void AddSource(CLI::App* app, const std::shared_ptr<RecordSource>& source) {
 }
 
 absl::StatusOr<v1::FlightRecord> ReadRecord(const std::string& path) {
-  SPCCL_ASSIGN_OR_RETURN(const std::string content, ReadRegularFile(path, kMostRecordBytes));
+  SPCCL_ASSIGN_OR_RETURN(const std::string content, ReadRegularFile(path, flight::kMostReadBytes));
   absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content);
   if (!record.ok()) return Annotate(record.status(), path);
   return record;

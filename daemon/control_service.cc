@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/control_service_convert.h"
+#include "proto/spccl/v1/flight_file.h"
 
 namespace spccl::daemon {
 namespace {
@@ -272,6 +273,9 @@ grpc::Status ControlService::GetFlight(grpc::ServerContext* context,
     if (!record.ok()) return absl::InternalError(record.status().message());
     // One that is gone, or has changed its owner meanwhile.
     if (!MaySee(caller, record->uid())) return NoSuchComm(caller, id);
+    if (const absl::Status fits = flight::CheckSize(*record); !fits.ok()) {
+      return absl::InternalError(fits.message());
+    }
     response->set_boot_id(BootIdText(all.core.boot_id));
     *response->mutable_record() = *std::move(record);
     return absl::OkStatus();

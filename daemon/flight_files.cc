@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "daemon/file_io.h"
 #include "proto/spccl/v1/flight_file.h"
@@ -88,6 +89,7 @@ absl::Status FlightFiles::MakeRoom(uint64_t more_bytes) const {
 }
 
 absl::StatusOr<std::string> FlightFiles::Keep(const v1::FlightRecord& record) {
+  SPCCL_RETURN_IF_ERROR(flight::CheckSize(record));  // or nobody would read it
   const std::string content = flight::FormatFile(record);
   if (options_.files == 0 || content.size() > options_.bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("a flight record of ", content.size(),
@@ -110,7 +112,8 @@ absl::StatusOr<v1::FlightRecord> FlightFiles::Find(const std::string& boot_id,
   for (auto one = kept.rbegin(); one != kept.rend(); ++one) {
     if (!absl::EndsWith(one->name, owner)) continue;
     SPCCL_ASSIGN_OR_RETURN(const std::string content,
-                           ReadFile(absl::StrCat(options_.folder, "/", one->name)));
+                           ReadRegularFile(absl::StrCat(options_.folder, "/", one->name),
+                                           flight::kMostReadBytes, Links::kRefuse));
     return flight::ParseFile(content);
   }
   return absl::NotFoundError(absl::StrCat("no record of communicator ", comm_id, " is kept"));

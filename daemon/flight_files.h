@@ -24,7 +24,7 @@ class FlightFiles {
   static absl::StatusOr<FlightFiles> Open(FlightFilesOptions options);
 
   // Keeps the record, of a communicator that failed at unix_ns; returns the file's path.
-  // ResourceExhausted: it is larger than all files may be.
+  // ResourceExhausted: it is larger than all files may be, or than any record.
   absl::StatusOr<std::string> Keep(const v1::FlightRecord& record);
 
   // The newest record of the communicator of the daemon with this boot id. NotFound: none is kept.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/spccl/v1/flight_file.h"
 #include "tests/daemon/control_service_fixture.h"
 
 namespace spccl::daemon {
@@ -131,6 +132,20 @@ TEST_F(ControlServiceTest, WrongRequestsAreRefused) {
   EXPECT_EQ(Set(JobMessage("new\nline"), SomeSettings()), Code::INVALID_ARGUMENT);
   EXPECT_EQ(Abort(kOwner, std::string(201, 'x')), Code::INVALID_ARGUMENT);
   EXPECT_EQ(settings_->Get(GlobalScope{}), policy::Overrides{});
+}
+
+TEST_F(ControlServiceTest, ARecordThatNobodyWouldReadIsRefusedWithItsSize) {
+  v1::FlightRecord record;
+  record.set_comm_id(kOwner);
+  record.set_uid(kOwner);
+  record.set_error(std::string(flight::kMostRecordBytes, 'x'));
+  core_.SetFlight(std::move(record));
+  v1::GetFlightRequest request;
+  request.set_comm_id(kOwner);
+  v1::GetFlightResponse response;
+  const grpc::Status status = Call(&v1::Control::Stub::GetFlight, request, &response);
+  EXPECT_EQ(status.error_code(), Code::INTERNAL);
+  EXPECT_THAT(status.error_message(), HasSubstr("expected at most 67108864"));
 }
 
 TEST_F(ControlServiceTest, AFailedWriteIsReported) {

@@ -98,6 +98,19 @@ TEST_F(FlightFilesTest, BytesAreBoundedToo) {
   EXPECT_EQ(Names().size(), 2U);  // and nothing went for it
 }
 
+TEST_F(FlightFilesTest, WhatIsKeptIsReadHoweverLargeAndWhatIsLargerIsNotKept) {
+  FlightFiles files = Open(4, uint64_t{1} << 30);
+  v1::FlightRecord large = RecordOf(7, 1000);
+  large.set_reason(std::string(size_t{9} << 20, 'x'));
+  ASSERT_TRUE(files.Keep(large).ok());
+  const auto found = files.Find(kBootId, 7);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->reason().size(), large.reason().size());
+  large.set_reason(std::string(flight::kMostRecordBytes, 'x'));
+  EXPECT_TRUE(absl::IsResourceExhausted(files.Keep(large).status()));
+  EXPECT_EQ(Names().size(), 1U);
+}
+
 TEST_F(FlightFilesTest, OpeningRemovesHalfWrittenOnesAndWhatIsTooMuchNow) {
   FlightFiles files = Open(4);
   for (uint64_t comm = 1; comm <= 4; ++comm) {

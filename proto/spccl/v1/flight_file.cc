@@ -30,6 +30,14 @@ bool IsFileName(std::string_view name) {
   return name.starts_with(kFilePrefix) && name.ends_with(kFileSuffix);
 }
 
+absl::Status CheckSize(const v1::FlightRecord& record) {
+  const size_t bytes = record.ByteSizeLong();
+  if (bytes <= kMostRecordBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("a flight record of ", bytes,
+                                                   " bytes, expected at most ", kMostRecordBytes,
+                                                   ": lower flight.operations"));
+}
+
 std::string FormatFile(const v1::FlightRecord& record) {
   const std::string body = record.SerializeAsString();
   std::string content(kMagic);
