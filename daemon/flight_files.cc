@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "base/read_file.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "daemon/file_io.h"
 #include "proto/spccl/v1/flight_file.h"
 
@@ -54,14 +55,34 @@ std::string OwnerPart(const std::string& boot_id, uint64_t comm_id) {
   return absl::StrCat("-", boot_id, "-comm", comm_id, flight::kFileSuffix);
 }
 
-}  // namespace
-
-absl::StatusOr<FlightFiles> FlightFiles::Open(FlightFilesOptions options) {
-  const std::string& folder = options.folder;
-  // What jobs did is theirs and the administrator's to know; others get it by the daemon's word.
+// What jobs did is theirs and the administrator's to know; others get it by the daemon's word.
+absl::Status TakeFolder(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("mkdir ", folder));
   }
+  const UniqueFd open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!open.valid() && (errno == ENOTDIR || errno == ELOOP)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder, ": a symbolic link or a file, expected a folder"));
+  }
+  if (!open.valid()) return ErrnoStatus(errno, absl::StrCat("open ", folder));
+  struct stat info;
+  if (::fstat(open.get(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("stat ", folder));
+  if (info.st_uid != ::geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat(folder, ": a folder of uid ", info.st_uid,
+                                                      ", expected one of uid ", ::geteuid()));
+  }
+  constexpr mode_t kOthers = 0077;
+  if ((info.st_mode & kOthers) != 0 && ::fchmod(open.get(), 0700) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("chmod 0700 ", folder));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FlightFiles> FlightFiles::Open(FlightFilesOptions options) {
+  SPCCL_RETURN_IF_ERROR(TakeFolder(options.folder));
   FlightFiles files(std::move(options));
   SPCCL_ASSIGN_OR_RETURN(const std::vector<Kept> halves, List(files.options_.folder, kHalf));
   for (const Kept& half : halves) {

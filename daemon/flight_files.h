@@ -20,7 +20,8 @@ struct FlightFilesOptions {
 // One writer; readers at any time: a file is there whole or not at all.
 class FlightFiles {
  public:
-  // Removes what is too much, and what a crash has left half written.
+  // Removes what is too much, and what a crash has left half written. A folder that others may
+  // enter is closed to them (0700). FailedPrecondition: it is another user's, a link or no folder.
   static absl::StatusOr<FlightFiles> Open(FlightFilesOptions options);
 
   // Keeps the record, of a communicator that failed at unix_ns; returns the file's path.

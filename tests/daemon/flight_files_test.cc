@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -66,6 +67,41 @@ TEST_F(FlightFilesTest, WhatIsKeptIsFoundAndTheOwnersOnly) {
   EXPECT_EQ(found->reason(), "a test");
   EXPECT_TRUE(absl::IsNotFound(files.Find(kBootId, 8).status()));
   EXPECT_TRUE(absl::IsNotFound(files.Find("00000000000000ab", 7).status()));
+}
+
+TEST_F(FlightFilesTest, AFolderThatOthersMayEnterIsClosedToThem) {
+  ASSERT_EQ(::mkdir(folder().c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(folder().c_str(), 0777), 0);
+  Open(4);
+  EXPECT_EQ(ModeOf(folder()), 0700U);
+}
+
+TEST_F(FlightFilesTest, ALinkInTheFoldersPlaceIsRefused) {
+  const std::string elsewhere = root_.path() + "/elsewhere";
+  ASSERT_EQ(::mkdir(elsewhere.c_str(), 0755), 0);
+  ASSERT_EQ(::symlink(elsewhere.c_str(), folder().c_str()), 0);
+  const absl::Status status = FlightFiles::Open({.folder = folder()}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("/flight: a symbolic link"));
+  EXPECT_EQ(ModeOf(elsewhere), 0755U);
+}
+
+TEST_F(FlightFilesTest, AnothersFolderIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives folders away";
+  ASSERT_EQ(::mkdir(folder().c_str(), 0700), 0);
+  ASSERT_EQ(::chown(folder().c_str(), 4711, 4711), 0);
+  const absl::Status status = FlightFiles::Open({.folder = folder()}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("of uid 4711, expected"));
+}
+
+TEST_F(FlightFilesTest, ALinkAsARecordIsNotFollowed) {
+  FlightFiles files = Open(4);
+  const std::string path = *files.Keep(RecordOf(7, 1000));
+  const std::string elsewhere = root_.path() + "/elsewhere";
+  ASSERT_EQ(::rename(path.c_str(), elsewhere.c_str()), 0);
+  ASSERT_EQ(::symlink(elsewhere.c_str(), path.c_str()), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(files.Find(kBootId, 7).status()));
 }
 
 TEST_F(FlightFilesTest, TheNewestOfACommunicatorIsFound) {
