@@ -1,13 +1,20 @@
 #include "ctl/daemon_config.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "base/toml.h"
+#include "ctl/fetch.h"
 
 namespace spccl::ctl {
 namespace {
@@ -88,6 +95,30 @@ absl::StatusOr<DaemonConfig> ReadDaemonConfig(const Machine& machine, std::optio
     if (found != flags.end()) config.fields[field] = found->second;
   }
   return config;
+}
+
+std::string DaemonProgram() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const char* place : {"spccld", "../sbin/spccld"}) {
+    const std::string program = (self.parent_path() / place).string();
+    if (!error && ::access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "spccld";
+}
+
+absl::Status AskDaemonProgram(const std::string& program, const std::string& path) {
+  constexpr int kRefused = 1;
+  constexpr absl::string_view kSpeaker = "spccld: ";
+  const absl::StatusOr<Ended> ended = RunProgram({program, "--config", path, "--print-config"}, {});
+  if (!ended.ok()) return absl::UnavailableError(ended.status().message());
+  if (ended->exit_code == 0) return absl::OkStatus();
+  absl::string_view said = absl::StripAsciiWhitespace(ended->output);
+  if (ended->exit_code == kRefused && absl::ConsumePrefix(&said, kSpeaker)) {
+    return absl::InvalidArgumentError(said);
+  }
+  return absl::UnavailableError(
+      absl::StrCat(program, " --print-config ended with ", ended->exit_code));
 }
 
 }  // namespace spccl::ctl

@@ -1,5 +1,6 @@
 // The daemon's configuration, as far as a tool needs it: what its file and its flags say. The
-// daemon alone knows all fields and their defaults; see daemon/config.h.
+// daemon alone knows all fields and their defaults (daemon/config.h): its program is asked for its
+// word on a file.
 #pragma once
 
 #include <sys/types.h>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ctl/machine.h"
 
@@ -27,5 +29,13 @@ struct DaemonConfig {
 // read. An error names the file, and where it is no TOML the line and column.
 absl::StatusOr<DaemonConfig> ReadDaemonConfig(const Machine& machine, std::optional<pid_t> daemon,
                                               std::string path);
+
+// The daemon's program: beside this tool, or in the sbin beside its bin, or what PATH has
+// ("spccld").
+std::string DaemonProgram();
+
+// What that program says of a configuration file, as it does before a reload (--print-config).
+// InvalidArgument: it refuses the file, in its words. Another error: it could not be asked.
+absl::Status AskDaemonProgram(const std::string& program, const std::string& path);
 
 }  // namespace spccl::ctl

@@ -124,7 +124,9 @@ std::vector<Check> RunChecks(const GlobalOptions& options, const Machine& machin
   checks.push_back(CheckCodecTarget(
       std::string(CurrentTarget()),
       answers.status.ok() ? std::optional<std::string>(status.codec_target()) : std::nullopt));
-  checks.push_back(CheckConfig(config));
+  const bool has_file = config.ok() && !config->path.empty();
+  checks.push_back(CheckConfig(
+      config, has_file ? AskDaemonProgram(DaemonProgram(), config->path) : absl::OkStatus()));
   Append(CheckMachine(machine, daemon, pid, kernel, status.mapped_bytes()), &checks);
   Append(CheckNetwork(machine, daemon, pid, config.value_or(DaemonConfig()), answers), &checks);
   Append(CheckSlurm(machine), &checks);

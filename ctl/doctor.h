@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ctl/daemon_config.h"
 #include "ctl/machine.h"
@@ -43,7 +44,8 @@ Check CheckVersion(const v1::Status& status);
 // `reached`: whether the daemon answers this tool, so that the library is to blame if it does not.
 Check CheckClientLibrary(const LibraryFacts& library, bool reached, bool draining);
 Check CheckCodecTarget(const std::string& here, const std::optional<std::string>& daemon);
-Check CheckConfig(const absl::StatusOr<DaemonConfig>& config);
+// `judged`: what the daemon's program says of the file (AskDaemonProgram).
+Check CheckConfig(const absl::StatusOr<DaemonConfig>& config, const absl::Status& judged);
 
 // What the daemon runs on. doctor_machine.cc
 // `mapped_bytes`: what the daemon maps for clients now.

@@ -164,20 +164,26 @@ Check CheckCodecTarget(const std::string& here, const std::optional<std::string>
       .remedy = same ? "" : "restart spccld: it was started on, or moved from, another processor"};
 }
 
-Check CheckConfig(const absl::StatusOr<DaemonConfig>& config) {
+Check CheckConfig(const absl::StatusOr<DaemonConfig>& config, const absl::Status& judged) {
   Check check{.name = "configuration",
               .verdict = Verdict::kOk,
               .found = "",
               .why = "a daemon whose file cannot be read does not start, and does not reload",
               .remedy = ""};
-  if (config.ok()) {
+  const absl::Status wrong = config.ok() ? judged : config.status();
+  const bool refused = !config.ok() || absl::IsInvalidArgument(judged);
+  if (!refused) {
     check.found = config->path.empty()
                       ? "no file: defaults and flags"
                       : absl::StrCat(config->path, ", ", config->fields.size(), " fields");
+    if (!judged.ok()) {
+      absl::StrAppend(&check.found, "; only its syntax was checked, spccld cannot be asked: ",
+                      Printable(std::string(judged.message())));
+    }
     return check;
   }
-  check.found = std::string(config.status().message());
-  const bool denied = absl::IsPermissionDenied(config.status());
+  check.found = Printable(std::string(wrong.message()));
+  const bool denied = absl::IsPermissionDenied(wrong);
   check.verdict = denied ? Verdict::kSkipped : Verdict::kFailed;
   if (!denied) check.remedy = "`spccld --config FILE --print-config` names what is wrong with it";
   return check;

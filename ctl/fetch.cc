@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -59,7 +61,10 @@ absl::StatusOr<UniqueFd> ConnectTo(const std::string& listen, int64_t end_ns) {
   if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port)) {
     return absl::InvalidArgumentError(absl::StrCat("found \"", listen, "\", expected HOST:PORT"));
   }
-  if (port == 0) return absl::FailedPreconditionError("any port: the daemon's log says which");
+  if (port == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "metrics_listen is ", listen, ": the daemon took a free port, which its log names"));
+  }
   std::string host = listen.substr(0, colon);
   if (host.starts_with('[')) {
     sockaddr_in6 address = {};
@@ -116,8 +121,8 @@ absl::StatusOr<std::string> ReadToEnd(int fd, const Bounds& bounds) {
   return text;
 }
 
-absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments,
-                                     const Bounds& bounds) {
+absl::StatusOr<Ended> RunProgram(const std::vector<std::string>& arguments, const Bounds& bounds) {
+  const int64_t end_ns = MonotonicNanos() + bounds.nanos;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
   const UniqueFd out(ends[0]);
@@ -125,11 +130,23 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments,
   SPCCL_ASSIGN_OR_RETURN(const pid_t child, Spawn(arguments, in.get()));
   in.Reset();
   absl::StatusOr<std::string> text = ReadToEnd(out.get(), bounds);
-  // At the end of its output it has ended, or will not say anything more.
+  // At the end of its output it is about to end, or will not say anything more.
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  if (text.ok() && text->size() < bounds.bytes && process.valid()) {
+    BecomesReady(process.get(), POLLIN, end_ns);
+  }
   ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
   if (!text.ok()) return Annotate(text.status(), arguments[0]);
-  return text;
+  return Ended{.output = *std::move(text),
+               .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+}
+
+absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments,
+                                     const Bounds& bounds) {
+  SPCCL_ASSIGN_OR_RETURN(Ended ended, RunProgram(arguments, bounds));
+  return std::move(ended.output);
 }
 
 absl::StatusOr<std::string> FetchMetrics(const std::string& listen, const std::string& runtime_dir,

@@ -18,8 +18,14 @@ struct Bounds {
 // Until the end of what the descriptor gives. DeadlineExceeded: it did not end in time.
 absl::StatusOr<std::string> ReadToEnd(int fd, const Bounds& bounds);
 
-// Both streams of a program, which is looked for in PATH and has no input; it is killed when the
-// bounds are passed. NotFound: there is none.
+struct Ended {
+  std::string output;  // both streams
+  int exit_code = -1;  // -1: it did not end by itself
+};
+// Runs a program, which is looked for in PATH and has no input; it is killed when the bounds are
+// passed. NotFound: there is none.
+absl::StatusOr<Ended> RunProgram(const std::vector<std::string>& arguments, const Bounds& bounds);
+// What such a program has put out, however it ended.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments,
                                      const Bounds& bounds);
 

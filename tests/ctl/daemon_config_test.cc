@@ -71,5 +71,20 @@ TEST(DaemonConfigTest, AFileThatIsNamedMustBeThereAndBeToml) {
   EXPECT_THAT(std::string(config.status().message()), HasSubstr("bad.toml:2:"));
 }
 
+TEST(DaemonConfigTest, TheDaemonsProgramHasTheLastWord) {
+  const FakeMachine fake;
+  const std::string takes = fake.MakeExecutable(
+      "/takes", "#!/bin/sh\n[ \"$1 $2 $3\" = '--config /x.toml --print-config' ]\n");
+  EXPECT_TRUE(AskDaemonProgram(takes, "/x.toml").ok());
+  const std::string refuses = fake.MakeExecutable(
+      "/refuses", "#!/bin/sh\necho \"spccld: $2:1:1: unknown field op_timeot\" >&2\nexit 1\n");
+  const absl::Status refused = AskDaemonProgram(refuses, "/x.toml");
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_EQ(refused.message(), "/x.toml:1:1: unknown field op_timeot");
+  const std::string breaks = fake.MakeExecutable("/breaks", "#!/bin/sh\nexit 127\n");
+  EXPECT_TRUE(absl::IsUnavailable(AskDaemonProgram(breaks, "/x.toml")));
+  EXPECT_TRUE(absl::IsUnavailable(AskDaemonProgram(fake.root + "/none", "/x.toml")));
+}
+
 }  // namespace
 }  // namespace spccl::ctl

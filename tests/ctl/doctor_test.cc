@@ -106,11 +106,20 @@ TEST(DoctorTest, CodecTargets) {
 }
 
 TEST(DoctorTest, Configuration) {
-  EXPECT_EQ(CheckConfig(DaemonConfig{}).verdict, Verdict::kOk);
-  const Check bad = CheckConfig(absl::InvalidArgumentError("/etc/x.toml:3:1: not TOML"));
+  const absl::Status taken;
+  EXPECT_EQ(CheckConfig(DaemonConfig{}, taken).verdict, Verdict::kOk);
+  const Check bad = CheckConfig(absl::InvalidArgumentError("/etc/x.toml:3:1: not TOML"), taken);
   EXPECT_EQ(bad.verdict, Verdict::kFailed);
   EXPECT_THAT(bad.found, HasSubstr("x.toml:3:1"));
-  EXPECT_EQ(CheckConfig(absl::PermissionDeniedError("closed")).verdict, Verdict::kSkipped);
+  EXPECT_EQ(CheckConfig(absl::PermissionDeniedError("closed"), taken).verdict, Verdict::kSkipped);
+  const DaemonConfig file{.path = "/etc/x.toml", .fields = {{"op_timeot", "1m"}}};
+  EXPECT_EQ(CheckConfig(file, taken).found, "/etc/x.toml, 1 fields");
+  const Check refused = CheckConfig(file, absl::InvalidArgumentError("unknown field op_timeot"));
+  EXPECT_EQ(refused.verdict, Verdict::kFailed);
+  EXPECT_EQ(refused.found, "unknown field op_timeot");
+  const Check unasked = CheckConfig(file, absl::UnavailableError("no spccld"));
+  EXPECT_EQ(unasked.verdict, Verdict::kOk);
+  EXPECT_THAT(unasked.found, HasSubstr("only its syntax was checked"));
 }
 
 TEST(DoctorTest, AFailedCheckIsExitCodeThree) {

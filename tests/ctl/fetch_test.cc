@@ -28,6 +28,15 @@ TEST(FetchTest, OutputOfPrograms) {
       absl::IsDeadlineExceeded(OutputOf({"sleep", "1000"}, {.nanos = 50 * kFetchMs}).status()));
 }
 
+TEST(FetchTest, HowProgramsEnd) {
+  const auto ended = RunProgram({"sh", "-c", "echo no; exec >&- 2>&-; sleep 0.05; exit 3"}, {});
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->output, "no\n");
+  EXPECT_EQ(ended->exit_code, 3);
+  EXPECT_EQ(RunProgram({"true"}, {}).value().exit_code, 0);
+  EXPECT_EQ(RunProgram({"yes"}, {.bytes = 100}).value().exit_code, -1);
+}
+
 // Answers one connection with the given text, to whatever is asked.
 class OneAnswer {
  public:
@@ -68,7 +77,10 @@ TEST(FetchTest, Metrics) {
   }
   EXPECT_TRUE(absl::IsUnavailable(FetchMetrics("unix", "/nowhere", {}).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(FetchMetrics("", "", {}).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(FetchMetrics("127.0.0.1:0", "", {}).status()));
+  const absl::Status any_port = FetchMetrics("127.0.0.1:0", "", {}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(any_port));
+  EXPECT_THAT(std::string(any_port.message()),
+              HasSubstr("metrics_listen is 127.0.0.1:0: the daemon took a free port"));
   EXPECT_TRUE(absl::IsInvalidArgument(FetchMetrics("x:1", "", {}).status()));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -202,6 +203,17 @@ TEST_F(SpcclctlTest, DoctorSeesThisDaemon) {
   EXPECT_EQ(dead.code, 3);
   EXPECT_THAT(dead.output, AllOf(HasSubstr("failed   control.sock"), HasSubstr("nobody listens"),
                                  HasSubstr("do:  start spccld")));
+}
+
+TEST_F(SpcclctlTest, DoctorRefusesAFileThatTheDaemonRefuses) {
+  const std::string file = daemon_->runtime_dir() + "/bad.toml";
+  std::ofstream(file) << "op_timeot = \"1m\"\n";
+  const Ran bad = Tool({"doctor", "--config", file});
+  EXPECT_EQ(bad.code, 3);
+  EXPECT_THAT(bad.output, HasSubstr("failed   configuration: "));
+  EXPECT_THAT(bad.output, HasSubstr("op_timeot"));
+  std::ofstream(file) << "op_timeout = \"1m\"\n";
+  EXPECT_THAT(Tool({"doctor", "--config", file}).output, HasSubstr("ok       configuration: "));
 }
 
 TEST_F(SpcclctlTest, ASupportBundleOfThisDaemon) {
