@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/printable.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 #include "proto/spccl/v1/control.pb.h"
@@ -18,8 +19,7 @@ namespace spccl::ctl {
 // enumeration's own, in small letters ("pici-column"), and "unspecified" is null.
 nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 
-// Text that others chose, without what could steer a terminal.
-std::string Printable(std::string_view text);
+using spccl::Printable;  // text that others chose
 
 std::string HumanBytes(double bytes);               // "1.5 GiB"
 std::string HumanBitRate(double bytes_per_second);  // "941 Mbit/s", "-" for 0

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/control_service_convert.h"
 #include "proto/spccl/v1/flight_file.h"
@@ -247,8 +248,10 @@ grpc::Status ControlService::AbortComm(grpc::ServerContext* context,
           absl::StrCat("a reason is at most ", kMaxReasonBytes, " bytes"));
     }
     SPCCL_RETURN_IF_ERROR(MayChange(caller, all, CommScope{request->comm_id()}));
-    const std::string reason = absl::StrCat(
-        "aborted by uid ", caller.uid, request->reason().empty() ? "" : ": ", request->reason());
+    // It reaches the ranks' terminals and logs.
+    const std::string reason =
+        absl::StrCat("aborted by uid ", caller.uid, request->reason().empty() ? "" : ": ",
+                     Printable(request->reason()));
     SPCCL_RETURN_IF_ERROR(core_->AbortComm(request->comm_id(), reason));
     Log(LogLevel::kInfo, "control", "communicator aborted",
         {{"comm", absl::StrCat(request->comm_id())}, {"reason", reason}});

@@ -37,14 +37,6 @@ TEST(RenderTest, EveryFieldIsThereAlsoAtItsDefault) {
   EXPECT_TRUE(ToJson(v1::ListJobsResponse())["jobs"].is_array());
 }
 
-TEST(RenderTest, NothingSteersATerminal) {
-  EXPECT_EQ(Printable("a\x1b[31mb\n\x7f"), "a?[31mb??");
-  EXPECT_EQ(Printable("caf\xc3\xa9"), "caf\xc3\xa9");
-  EXPECT_EQ(Printable("x\xc2\x9b"
-                      "2J"),
-            "x?2J");
-}
-
 TEST(RenderTest, NumbersForPeople) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1023), "1023 B");

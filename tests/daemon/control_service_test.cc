@@ -148,6 +148,12 @@ TEST_F(ControlServiceTest, ARecordThatNobodyWouldReadIsRefusedWithItsSize) {
   EXPECT_THAT(status.error_message(), HasSubstr("expected at most 67108864"));
 }
 
+TEST_F(ControlServiceTest, AReasonSteersNoTerminal) {
+  EXPECT_EQ(Abort(kOwner, "stop\x1b[2J\nspccl: all is well"), Code::OK);
+  ASSERT_EQ(core_.aborts().size(), 1u);
+  EXPECT_EQ(core_.aborts()[0].second, "aborted by uid 0: stop?[2J?spccl: all is well");
+}
+
 TEST_F(ControlServiceTest, AFailedWriteIsReported) {
   std::filesystem::remove_all(folder_);
   EXPECT_NE(Set(GlobalScopeMessage(), SomeSettings()), Code::OK);
