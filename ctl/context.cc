@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/parse_number.h"
 #include "base/version.h"
 #include "ctl/render.h"
 
@@ -61,20 +62,39 @@ void PrintError(const absl::Status& status, Context* context, std::ostream* err)
 }  // namespace
 
 CLI::Option* AddNumberOption(CLI::App* app, const std::string& name,
-                             std::function<void(uint64_t)> take, const std::string& help) {
+                             std::function<void(uint64_t)> take, const std::string& help,
+                             uint64_t most) {
   return app
       ->add_option_function<std::string>(
           name,
-          [name, take = std::move(take)](const std::string& text) {
+          [name, most, take = std::move(take)](const std::string& text) {
             uint64_t number = 0;
-            if (!absl::SimpleAtoi(text, &number)) {
-              throw CLI::ValidationError(
-                  name, "found \"" + Printable(text) + "\", expected a whole number from 0 on");
+            if (!absl::SimpleAtoi(text, &number) || number > most) {
+              const std::string range = most == UINT64_MAX ? "on" : absl::StrCat("to ", most);
+              throw CLI::ValidationError(name, "found \"" + Printable(text) +
+                                                   "\", expected a whole number from 0 " + range);
             }
             take(number);
           },
           help)
       ->type_name("NUMBER");
+}
+
+CLI::Option* AddBytesOption(CLI::App* app, const std::string& name,
+                            std::function<void(uint64_t)> take, const std::string& help) {
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, take = std::move(take)](const std::string& text) {
+            uint64_t bytes = 0;
+            if (!ParseBytes(text, 0, &bytes)) {
+              throw CLI::ValidationError(name, "found \"" + Printable(text) +
+                                                   "\", expected a number of bytes: 65536, 64GiB");
+            }
+            take(bytes);
+          },
+          help)
+      ->type_name("BYTES");
 }
 
 CLI::Option* AddDurationOption(CLI::App* app, const std::string& name, int64_t* nanos,

@@ -72,9 +72,14 @@ struct Tree {
                 Command command);
 };
 
-// An option or positional that takes a whole number from 0 on.
+// An option or positional that takes a whole number from 0 to `most`.
 CLI::Option* AddNumberOption(CLI::App* app, const std::string& name,
-                             std::function<void(uint64_t)> take, const std::string& help);
+                             std::function<void(uint64_t)> take, const std::string& help,
+                             uint64_t most = UINT64_MAX);
+
+// An option that takes a number of bytes, with a unit if wanted, as the configuration does.
+CLI::Option* AddBytesOption(CLI::App* app, const std::string& name,
+                            std::function<void(uint64_t)> take, const std::string& help);
 
 // An option that takes a positive duration with its unit, of at most 24 hours.
 CLI::Option* AddDurationOption(CLI::App* app, const std::string& name, int64_t* nanos,

@@ -1,8 +1,6 @@
 // job register, job end: for the batch system's prolog and epilog. job set, job reset: what a job
 // gets and may take.
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -114,24 +112,25 @@ absl::Status RunReset(Context& context, const std::string& job) {
   return Report(response, job, *client, &context);
 }
 
-// A number that the daemon refuses where it is too large must not seem small.
-std::function<void(uint64_t)> Narrow(void (v1::JobShare::*set)(uint32_t), v1::JobShare* share) {
-  return [=](uint64_t value) {
-    (share->*set)(static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX)));
-  };
+// An option of a field of 32 bits: a number that is too large for it must not seem small.
+void AddNarrowOption(CLI::App* app, const std::string& name, v1::JobShare* share,
+                     void (v1::JobShare::*set)(uint32_t), const std::string& help) {
+  AddNumberOption(
+      app, name, [=](uint64_t value) { (share->*set)(static_cast<uint32_t>(value)); }, help,
+      UINT32_MAX);
 }
 
 void AddShare(CLI::App* app, v1::JobShare* share) {
-  AddNumberOption(app, "--weight", Narrow(&v1::JobShare::set_weight, share),
+  AddNarrowOption(app, "--weight", share, &v1::JobShare::set_weight,
                   "Share against the other jobs' weights, from 1 to 1000.");
-  AddNumberOption(
+  AddBytesOption(
       app, "--max-buffer-bytes", [share](uint64_t bytes) { share->set_max_buffer_bytes(bytes); },
-      "Most registered bytes; 0: no quota.");
-  AddNumberOption(app, "--max-communicators", Narrow(&v1::JobShare::set_max_communicators, share),
+      "Most registered bytes, as 64GiB; 0: no quota.");
+  AddNarrowOption(app, "--max-communicators", share, &v1::JobShare::set_max_communicators,
                   "Most communicators; 0: no quota.");
-  AddNumberOption(app, "--max-operations", Narrow(&v1::JobShare::set_max_operations, share),
+  AddNarrowOption(app, "--max-operations", share, &v1::JobShare::set_max_operations,
                   "Most operations that are called and not ended; 0: no quota.");
-  AddNumberOption(app, "--max-channels", Narrow(&v1::JobShare::set_max_channels, share),
+  AddNarrowOption(app, "--max-channels", share, &v1::JobShare::set_max_channels,
                   "Most channel threads at once; 0: all.");
 }
 

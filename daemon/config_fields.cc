@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "base/parse_number.h"
 #include "base/view.h"
 #include "daemon/metrics/listen_address.h"
 #include "daemon/peers/address.h"

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/parse_number.h"
 #include "base/view.h"
 #include "daemon/config_fields.h"
 #include "daemon/job_share.h"

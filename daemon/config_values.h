@@ -8,11 +8,7 @@
 
 namespace spccl::daemon {
 
-// False (and *out unchanged): not a whole number in this range.
-bool ParseInteger(std::string_view text, uint64_t least, uint64_t most, uint64_t* out);
-// 4096, 64K, 64KiB, 1TiB: powers of 1,024; the other way round as TOML. `least`: of the number
-// before the unit.
-bool ParseBytes(std::string_view text, uint64_t least, uint64_t* out);
+// As TOML, for ParseBytes().
 std::string ShowBytes(uint64_t bytes);
 // From 1ms to a year.
 bool ParseDuration(std::string_view text, int64_t* out);

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/parse_number.h"
 #include "base/status.h"
 #include "base/toml.h"
 #include "base/view.h"

@@ -71,6 +71,10 @@ TEST_F(ContextTest, WhatIsWrongIsNamed) {
        "--reason: 201 bytes, at most 200 are taken"},
       {{"trace", "--summary", "--out", "/dev/null"}, "--out excludes --summary"},
       {{"job", "set", "job-41"}, "nothing to set: name --weight, --max-buffer-bytes"},
+      {{"job", "set", "job-41", "--weight", "4294967297"},
+       "--weight: found \"4294967297\", expected a whole number from 0 to 4294967295"},
+      {{"job", "set", "job-41", "--max-buffer-bytes", "64GB"},
+       "--max-buffer-bytes: found \"64GB\", expected a number of bytes: 65536, 64GiB"},
       {{"events", "--since", ""}, "--since: found \"\", expected a whole number"}};
   for (const auto& [arguments, message] : kMistakes) {
     const ToolRun run = Tool(arguments);
