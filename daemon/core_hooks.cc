@@ -24,6 +24,7 @@ CoreHooks HooksOf(SettingsStore* store, JobTable* jobs) {
     const std::optional<RegisteredJob> job = jobs->Find(peer);
     return job ? job->id() : std::string();
   };
+  hooks.is_registered = [jobs](const std::string& job_id) { return jobs->Has(job_id); };
   hooks.share = [store](const std::string& job_id) { return store->ShareOf(job_id); };
   hooks.forget = [store](uint64_t comm_id) { store->Forget(comm_id); };
   hooks.make_task = [](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,

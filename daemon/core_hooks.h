@@ -35,6 +35,8 @@ struct CoreHooks {
   std::function<absl::Status(uint64_t comm_id, const policy::Overrides& overrides)> change_settings;
   // The job that the batch system has registered and the client belongs to; empty: none.
   std::function<std::string(const Peer& peer)> registered_job;
+  // Whether that job is registered still.
+  std::function<bool(const std::string& job_id)> is_registered;
   // What a job gets and may take, now.
   std::function<JobShare(const std::string& job_id)> share;
   // A communicator is gone.

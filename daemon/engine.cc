@@ -252,7 +252,7 @@ void Engine::CloseSession(uint64_t session_id, const std::string& reason, LogLev
   Job& job = registry_.jobs[peer.job_id];
   job.buffer_bytes -= session->buffer_bytes;
   --job.sessions;
-  registry_.ForgetIfEmpty(peer.job_id);
+  ForgetIfIdle(peer.job_id);
 }
 
 void Engine::Doom(uint64_t session_id, std::string reason) {
@@ -356,6 +356,7 @@ EndedJob Engine::EndJob(const std::string& job_id) {
     // To ranks of other jobs, where they share a communicator, it is that rank's end.
     CloseSession(id, absl::StrCat("has lost its session: ", reason), LogLevel::kInfo);
   }
+  registry_.ForgetIfEmpty(job_id);  // also where nothing of it was left to close
   ended.communicators = static_cast<uint32_t>(comms.size());
   ended.sessions = static_cast<uint32_t>(sessions.size());
   return ended;

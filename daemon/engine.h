@@ -201,6 +201,9 @@ class Engine {
   // engine_shares.cc: what jobs get, and may take.
   // The job, made if nothing belongs to it yet.
   Job& JobOf(const std::string& job_id, uid_t uid);
+  // Forgets a job that nothing belongs to any more; a registered one, that may be between two
+  // steps, keeps its counters until it is ended.
+  void ForgetIfIdle(const std::string& job_id);
   void Schedule(const CommEntry& entry, std::shared_ptr<runtime::Task> task);
   // ResourceExhausted: names the job, the quota, what it has and what it asks for; counted.
   absl::Status CheckQuota(metrics::Quota quota, const std::string& job_id, uint64_t limit,

@@ -75,7 +75,7 @@ absl::Status Engine::AdoptComm(const Asker& asker, CommEntry& entry) {
   entry.settings.reset();  // of another job
   --registry_.jobs[before].communicators;
   ++JobOf(asker.job_id, asker.uid).communicators;
-  registry_.ForgetIfEmpty(before);
+  ForgetIfIdle(before);
   return absl::OkStatus();
 }
 
@@ -288,7 +288,7 @@ void Engine::EraseIfAbandoned(uint64_t comm_id) {
   registry_.comms.erase(comm_id);
   hooks_.forget(comm_id);
   --registry_.jobs[job_id].communicators;
-  registry_.ForgetIfEmpty(job_id);
+  ForgetIfIdle(job_id);
   if (registry_.comms.empty()) GiveMemoryBack();
 }
 

@@ -29,6 +29,10 @@ Job& Engine::JobOf(const std::string& job_id, uid_t uid) {
   return job;
 }
 
+void Engine::ForgetIfIdle(const std::string& job_id) {
+  if (!hooks_.is_registered(job_id)) registry_.ForgetIfEmpty(job_id);
+}
+
 void Engine::RefreshShares() {
   for (auto& [id, job] : registry_.jobs) {
     const JobShare share = hooks_.share(id);
@@ -63,7 +67,7 @@ absl::Status Engine::CheckCommQuota(const Asker& asker) {
   const Job& job = JobOf(asker.job_id, asker.uid);
   absl::Status status = CheckQuota(metrics::Quota::kCommunicators, asker.job_id,
                                    job.share.max_communicators, job.communicators, 1);
-  if (!status.ok()) registry_.ForgetIfEmpty(asker.job_id);
+  if (!status.ok()) ForgetIfIdle(asker.job_id);
   return status;
 }
 

@@ -120,6 +120,15 @@ std::vector<RegisteredJob> JobTable::List() const {
   return list;
 }
 
+bool JobTable::Has(const std::string& id) const {
+  const size_t at = id.rfind(".j");
+  uint64_t number = 0;
+  if (at == std::string::npos || !absl::SimpleAtoi(id.substr(at + 2), &number)) return false;
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(number);
+  return found != jobs_.end() && found->second.id() == id;
+}
+
 std::optional<RegisteredJob> JobTable::Find(const Peer& peer) const {
   const std::lock_guard lock(mutex_);
   const RegisteredJob* only = nullptr;

@@ -46,6 +46,8 @@ class JobTable {
   // Whether it was there. AlreadyExists: the number is another user's; nothing has changed.
   absl::StatusOr<bool> End(uint64_t number, uid_t uid);
   std::vector<RegisteredJob> List() const;
+  // Whether the job with this id() is there.
+  bool Has(const std::string& id) const;
 
   // The registered job that a process belongs to, in this order:
   // 1. its control group is a registered one's or below it;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -386,6 +387,30 @@ TEST(CoreTest, AnOperatorsWordOnTheCommunicatorWinsOverItsCallers) {
   EXPECT_EQ(hooks.settings("u1.s1", 3, wish).algorithm, policy::Algorithm::kLocal);
   hooks.forget(3);
   EXPECT_EQ(hooks.settings("u1.s1", 3, wish).algorithm, policy::Algorithm::kRing);
+}
+
+TEST(CoreTest, ARegisteredJobKeepsItsCountersBetweenItsStepsUntilItIsEnded) {
+  DaemonEnv env;
+  const RegisteredJob job{.number = 77, .uid = ::getuid(), .cgroup = ""};
+  ASSERT_THAT(env.jobs().Register(job), IsOk());
+  for (uint64_t step = 1; step <= 2; ++step) {
+    {
+      Ring ring = MakeRing(env, 2, 4096);
+      AllReduceOnce(ring, 100);
+    }
+    auto snapshot = env.core().GetSnapshot();
+    while (snapshot.ok() && (snapshot->core.sessions > 0 || !snapshot->comms.empty())) {
+      std::this_thread::yield();
+      snapshot = env.core().GetSnapshot();
+    }
+    ASSERT_THAT(snapshot, IsOk());
+    ASSERT_EQ(snapshot->jobs.size(), 1u);
+    EXPECT_EQ(snapshot->jobs[0].id, job.id());
+    EXPECT_EQ(snapshot->jobs[0].counters.ops, step);
+  }
+  ASSERT_THAT(env.jobs().End(job.number, job.uid), IsOk());
+  ASSERT_THAT(env.core().EndJob(job.id()), IsOk());
+  EXPECT_TRUE(env.core().GetSnapshot()->jobs.empty());
 }
 
 TEST(CoreTest, ARegisteredJobOwnsItsUsersSessionsAndEndsThem) {

@@ -100,6 +100,7 @@ inline CoreHooks GateHooks(std::shared_ptr<Gate> gate) {
   };
   hooks.settings_version = [] { return uint64_t{1}; };
   hooks.registered_job = [](const Peer&) { return std::string(); };
+  hooks.is_registered = [](const std::string&) { return false; };
   hooks.change_settings = [](uint64_t, const policy::Overrides&) { return absl::OkStatus(); };
   hooks.share = [](const std::string&) { return JobShare{}; };
   hooks.forget = [](uint64_t) {};

@@ -105,6 +105,17 @@ TEST_F(JobTableTest, WithoutGroupsByItsParentsOrAsItsUsersOnlyJob) {
   EXPECT_EQ(FoundIn(*table, Client(1000, kLogin, 99)), "none");  // not registered
 }
 
+TEST_F(JobTableTest, HasByIdWhatIsRegistered) {
+  auto table = Open();
+  EXPECT_THAT(table->Register({.number = 7, .uid = 1000, .cgroup = ""}), IsOk());
+  EXPECT_TRUE(table->Has("u1000.j7"));
+  for (const char* other : {"u1001.j7", "u1000.j8", "u1000.s7", "u1000.j", "", "u1000.j07"}) {
+    EXPECT_FALSE(table->Has(other)) << other;
+  }
+  EXPECT_THAT(table->End(7, 1000), IsOk());
+  EXPECT_FALSE(table->Has("u1000.j7"));
+}
+
 TEST_F(JobTableTest, WhereTheGroupNamesAJobTheKernelDecides) {
   auto table = Open();
   EXPECT_THAT(table->Register({.number = 7, .uid = 1000, .cgroup = ""}), IsOk());

@@ -50,6 +50,7 @@ CoreHooks Hooks() {
   };
   hooks.settings_version = [] { return uint64_t{1}; };
   hooks.registered_job = [](const Peer&) { return std::string(); };
+  hooks.is_registered = [](const std::string&) { return false; };
   hooks.change_settings = [](uint64_t, const policy::Overrides&) { return absl::OkStatus(); };
   hooks.forget = [](uint64_t) {};
   hooks.make_task = [](const OpDesc&, std::span<const runtime::RankBuffers>,
