@@ -65,6 +65,8 @@ class ControlService final : public v1::Control::Service {
                              v1::ResetJobShareResponse* response) override;
 
  private:
+  // With what `share` sets, or not at all.
+  absl::Status Register(const RegisteredJob& job, const JobShareOverrides& share);
   // Tells the core and the log what an administrator has done to the job's share.
   void ShareChanged(const Caller& caller, const Snapshot& all, const std::string& job_id,
                     const std::string& what);

@@ -25,7 +25,26 @@ absl::Status CheckNumber(uint64_t number) {
   return absl::InvalidArgumentError("a job's number is not 0");
 }
 
+// They have no effect, unless the daemon starts anew before anything else is written.
+void LogLeftOnDisk(const std::string& job_id, const absl::Status& status) {
+  Log(LogLevel::kWarning, "control", "a job's settings are left on disk until the next change",
+      {{"job", job_id}, {"error", std::string(status.message())}});
+}
+
 }  // namespace
+
+absl::Status ControlService::Register(const RegisteredJob& job, const JobShareOverrides& share) {
+  if (share == JobShareOverrides{}) return jobs_->Register(job);
+  // The share first: nobody has it before the job is there, and it can be taken back in any case.
+  const JobShareOverrides before = settings_->GetShare(job.id());
+  SPCCL_RETURN_IF_ERROR(settings_->SetShare(job.id(), share));
+  absl::Status status = jobs_->Register(job);
+  if (status.ok()) return status;
+  if (const absl::Status restored = settings_->RestoreShare(job.id(), before); !restored.ok()) {
+    LogLeftOnDisk(job.id(), restored);
+  }
+  return status;
+}
 
 grpc::Status ControlService::RegisterJob(grpc::ServerContext* context,
                                          const v1::RegisterJobRequest* request,
@@ -38,9 +57,8 @@ grpc::Status ControlService::RegisterJob(grpc::ServerContext* context,
     if (const std::string wrong = WrongIn(share); !wrong.empty()) {
       return absl::InvalidArgumentError(wrong);
     }
-    SPCCL_RETURN_IF_ERROR(jobs_->Register(job));
+    SPCCL_RETURN_IF_ERROR(Register(job, share));
     if (share != JobShareOverrides{}) {
-      SPCCL_RETURN_IF_ERROR(settings_->SetShare(job.id(), share));
       ShareChanged(caller, all, job.id(), "set " + Describe(share));
     }
     core_->RecordEvent(JobEvent("job-registered", job, absl::StrCat("by uid ", caller.uid)));
@@ -59,12 +77,9 @@ grpc::Status ControlService::EndJob(grpc::ServerContext* context, const v1::EndJ
     // First, so that a process of it that connects once more is no longer taken for the job's.
     SPCCL_ASSIGN_OR_RETURN(const bool was_registered, jobs_->End(job.number, job.uid));
     SPCCL_ASSIGN_OR_RETURN(const EndedJob ended, core_->EndJob(job.id()));
-    const Scope scope = JobScope{job.id()};
-    if (settings_->Get(scope) != policy::Overrides{}) {
-      SPCCL_RETURN_IF_ERROR(settings_->Reset(scope));
-    }
-    if (settings_->GetShare(job.id()) != JobShareOverrides{}) {
-      SPCCL_RETURN_IF_ERROR(settings_->ResetShare(job.id()));
+    // The job is over, whatever the disk says.
+    if (const absl::Status forgotten = settings_->ForgetJob(job.id()); !forgotten.ok()) {
+      LogLeftOnDisk(job.id(), forgotten);
     }
     if (was_registered || ended.sessions > 0) {
       core_->RecordEvent(JobEvent("job-ended", job,

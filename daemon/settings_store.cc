@@ -1,6 +1,7 @@
 #include "daemon/settings_store.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -354,7 +355,23 @@ void SettingsStore::Forget(uint64_t comm_id) {
   if (scopes_.erase(CommScope{comm_id}) > 0) version_.fetch_add(1, std::memory_order_relaxed);
 }
 
-absl::Status SettingsStore::Replace(const Scope& scope, const Words& words) {
+absl::Status SettingsStore::ForgetJob(const std::string& job_id) {
+  const Scope scope = JobScope{job_id};
+  const std::lock_guard write_lock(write_mutex_);
+  if (Read(scope) == Words{} && !behind_) return absl::OkStatus();
+  return Replace(scope, {}, Put::kInAnyCase);
+}
+
+absl::Status SettingsStore::RestoreShare(const std::string& job_id,
+                                         const JobShareOverrides& before) {
+  const Scope scope = JobScope{job_id};
+  const std::lock_guard write_lock(write_mutex_);
+  Words words = Read(scope);
+  words.share = before;
+  return Replace(scope, words, Put::kInAnyCase);
+}
+
+absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put put) {
   Scopes changed;
   {
     const std::lock_guard lock(mutex_);
@@ -370,11 +387,16 @@ absl::Status SettingsStore::Replace(const Scope& scope, const Words& words) {
     return absl::ResourceExhaustedError(
         absl::StrCat("already ", kMaxJobs, " jobs have settings of their own: reset some"));
   }
-  if (!std::holds_alternative<CommScope>(scope)) SPCCL_RETURN_IF_ERROR(Save(changed));
+  absl::Status saved;
+  if (!std::holds_alternative<CommScope>(scope)) {
+    saved = Save(changed);
+    if (!saved.ok() && put == Put::kOnDiskFirst) return saved;
+    behind_ = !saved.ok();
+  }
   const std::lock_guard lock(mutex_);
   scopes_ = std::move(changed);
   version_.fetch_add(1, std::memory_order_relaxed);
-  return absl::OkStatus();
+  return saved;
 }
 
 absl::Status SettingsStore::Save(const Scopes& scopes) const {
@@ -382,15 +404,20 @@ absl::Status SettingsStore::Save(const Scopes& scopes) const {
       "# Written by spccld; changed by `spcclctl threshold set`, `algo set`, `codec set`, `job "
       "set` "
       "and `reset`.\n";
+  bool anything = false;
   for (const auto& [scope, words] : scopes) {
     if (std::holds_alternative<CommScope>(scope)) continue;
+    anything = true;
     const JobScope* job = std::get_if<JobScope>(&scope);
     text +=
         job == nullptr ? "\n[global]\n" : absl::StrCat("\n[job.", QuoteToml(job->job_id), "]\n");
     AppendShare(words.share, &text);
     AppendOverrides(words.overrides, &text);
   }
-  return Annotate(ReplaceFile(path_, text), "settings not changed");
+  const absl::Status status = ReplaceFile(path_, text);
+  // With nothing to say no file is needed: a full disk keeps no words of jobs that are over.
+  if (!status.ok() && !anything && ::unlink(path_.c_str()) == 0) return absl::OkStatus();
+  return Annotate(status, "settings not changed");
 }
 
 }  // namespace spccl::daemon

@@ -77,6 +77,10 @@ class SettingsStore {
   absl::Status Reset(const Scope& scope, SettingsPart part = SettingsPart::kAll);
   // A communicator is gone.
   void Forget(uint64_t comm_id);
+  // A job is over: forgets its settings and its share, from now on in any case. An error: they are
+  // on disk still; the next change of anything that is kept, or the next call of this, for whatever
+  // job, takes them from there.
+  absl::Status ForgetJob(const std::string& job_id);
 
   // What a job gets and may take, now.
   JobShare ShareOf(const std::string& job_id) const;
@@ -84,6 +88,8 @@ class SettingsStore {
   // As Set(). InvalidArgument: a value is out of its range, or nothing is set.
   absl::Status SetShare(const std::string& job_id, const JobShareOverrides& overrides);
   absl::Status ResetShare(const std::string& job_id);
+  // Takes a SetShare() back, to what GetShare() had said before; in any case, as ForgetJob().
+  absl::Status RestoreShare(const std::string& job_id, const JobShareOverrides& before);
   void SetDefaultShare(const JobShare& share);
 
  private:
@@ -102,15 +108,18 @@ class SettingsStore {
         default_share_(default_share) {}
   static absl::StatusOr<Scopes> Parse(std::string_view text, std::string_view path);
   Words Read(const Scope& scope) const;
+  // kInAnyCase: also where they cannot be written.
+  enum class Put { kOnDiskFirst, kInAnyCase };
   // Puts the scope's new words in place, on disk first unless it is a communicator's.
   // write_mutex_ is held.
-  absl::Status Replace(const Scope& scope, const Words& words);
+  absl::Status Replace(const Scope& scope, const Words& words, Put put = Put::kOnDiskFirst);
   absl::Status Save(const Scopes& scopes) const;
 
   const std::string path_;
   const UniqueFd lock_;  // of the state directory
   std::unique_ptr<PlanModels> models_;
   std::mutex write_mutex_;    // one writer at a time; taken before mutex_
+  bool behind_ = false;       // the disk, after a write that failed; write_mutex_ is held
   mutable std::mutex mutex_;  // of what is below; never held over disk work
   policy::Settings defaults_;
   JobShare default_share_;

@@ -111,10 +111,13 @@ class ControlServiceTest : public ::testing::Test {
     EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");
     return status.error_code();
   }
-  Code RegisterJob(uint64_t number, uint32_t uid) {
+  Code RegisterJob(uint64_t number, uint32_t uid, const JobShareOverrides& share = {}) {
     v1::RegisterJobRequest request;
     request.set_number(number);
     request.set_uid(uid);
+    if (share.weight.has_value()) {
+      request.mutable_share()->set_weight(static_cast<uint32_t>(*share.weight));
+    }
     v1::RegisterJobResponse response;
     const grpc::Status status = Call(&v1::Control::Stub::RegisterJob, request, &response);
     EXPECT_EQ(response.boot_id(), status.ok() ? kBootId : "");

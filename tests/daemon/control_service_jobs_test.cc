@@ -1,3 +1,6 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -98,6 +101,40 @@ TEST_F(ControlServiceTest, AJobIsRegisteredWithItsShareAndEndsWithIt) {
   v1::EndJobResponse ended;
   ASSERT_EQ(EndJob(77, 4711, &ended), Code::OK);
   EXPECT_EQ(settings_->ShareOf("u4711.j77"), JobShare{});
+}
+
+TEST_F(ControlServiceTest, AJobEndsAlsoWhereItsShareCannotBeWritten) {
+  caller_ = {.uid = 0, .administrator = true};
+  ASSERT_TRUE(settings_->SetShare("another", {.weight = 2}).ok());
+  ASSERT_EQ(RegisterJob(77, 4711, {.weight = 5}), Code::OK);
+  ASSERT_EQ(::mkdir((folder_ + "/settings.toml.new").c_str(), 0755), 0);
+  v1::EndJobResponse ended;
+  EXPECT_EQ(EndJob(77, 4711, &ended), Code::OK);
+  EXPECT_TRUE(ended.was_registered());
+  EXPECT_EQ(settings_->ShareOf("u4711.j77"), JobShare{});
+  EXPECT_EQ(EndJob(77, 4711, &ended), Code::OK);
+  EXPECT_EQ(RegisterJob(77, 4711), Code::OK);
+  EXPECT_EQ(settings_->ShareOf("u4711.j77"), JobShare{});
+}
+
+TEST_F(ControlServiceTest, AJobIsRegisteredWithItsShareOrNotAtAll) {
+  caller_ = {.uid = 0, .administrator = true};
+  ASSERT_TRUE(settings_->SetShare("u4711.j77", {.max_operations = 3}).ok());
+  const JobShareOverrides before = settings_->GetShare("u4711.j77");
+  const std::string no_jobs = folder_ + "/jobs.new", no_settings = folder_ + "/settings.toml.new";
+  for (const std::string& in_the_way : {no_jobs, no_settings}) {
+    ASSERT_EQ(::mkdir(in_the_way.c_str(), 0755), 0);
+    EXPECT_NE(RegisterJob(77, 4711, {.weight = 5}), Code::OK) << in_the_way;
+    EXPECT_TRUE(jobs_->List().empty()) << in_the_way;
+    EXPECT_EQ(settings_->GetShare("u4711.j77"), before) << in_the_way;
+    EXPECT_EQ(core_.refreshes(), 0);
+    ASSERT_EQ(::rmdir(in_the_way.c_str()), 0);
+  }
+  ASSERT_EQ(RegisterJob(77, 4711, {.weight = 5}), Code::OK);
+  // Another user's number: neither job changes.
+  EXPECT_EQ(RegisterJob(77, 4712, {.weight = 6}), Code::ALREADY_EXISTS);
+  EXPECT_EQ(settings_->ShareOf("u4712.j77"), JobShare{});
+  EXPECT_EQ(settings_->ShareOf("u4711.j77").weight, 5u);
 }
 
 TEST_F(ControlServiceTest, AbortAndDrainReachTheCore) {

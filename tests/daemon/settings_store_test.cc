@@ -145,6 +145,48 @@ TEST_F(SettingsStoreTest, SharesAreKeptApartFromSettings) {
   EXPECT_EQ(store->Get(JobScope{"j"}), Intra(0.5));
 }
 
+TEST_F(SettingsStoreTest, AJobIsForgottenAlsoWhereTheDiskIsFull) {
+  auto store = Open();
+  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.5)).ok());
+  ASSERT_TRUE(store->Set(JobScope{"other"}, Intra(0.5)).ok());
+  const std::string in_the_way = folder_ + "/settings.toml.new";
+  ASSERT_EQ(::mkdir(in_the_way.c_str(), 0755), 0);
+  EXPECT_FALSE(store->ResetShare("j").ok());
+  EXPECT_EQ(store->ShareOf("j").weight, 2u);
+  EXPECT_FALSE(store->ForgetJob("j").ok());
+  EXPECT_EQ(store->ShareOf("j"), JobShare{});
+  EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
+  // Once more, as it is not done; and when there is room again, for another job as well.
+  EXPECT_FALSE(store->ForgetJob("j").ok());
+  ASSERT_EQ(::rmdir(in_the_way.c_str()), 0);
+  EXPECT_TRUE(store->ForgetJob("none").ok());
+  store.reset();
+  store = Open();
+  EXPECT_EQ(store->ShareOf("j"), JobShare{});
+  EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
+  EXPECT_EQ(store->Get(JobScope{"other"}), Intra(0.5));
+}
+
+TEST_F(SettingsStoreTest, TheLastJobIsForgottenOnAFullDiskToo) {
+  auto store = Open();
+  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
+  ASSERT_EQ(::mkdir((folder_ + "/settings.toml.new").c_str(), 0755), 0);
+  EXPECT_TRUE(store->ForgetJob("j").ok());
+  store.reset();
+  EXPECT_EQ(Open()->ShareOf("j"), JobShare{});
+}
+
+TEST_F(SettingsStoreTest, AShareIsTakenBackAlsoWhereTheDiskIsFull) {
+  auto store = Open();
+  ASSERT_TRUE(store->SetShare("j", {.max_operations = 7}).ok());
+  const JobShareOverrides before = store->GetShare("j");
+  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
+  ASSERT_EQ(::mkdir((folder_ + "/settings.toml.new").c_str(), 0755), 0);
+  EXPECT_FALSE(store->RestoreShare("j", before).ok());
+  EXPECT_EQ(store->GetShare("j"), before);
+}
+
 TEST_F(SettingsStoreTest, WrongSharesAreRefused) {
   auto store = Open();
   EXPECT_FALSE(store->SetShare("j", {}).ok());
