@@ -6,6 +6,7 @@ Exits with 77 (skipped) unless run by root.
 """
 
 import concurrent.futures
+import fcntl
 import os
 import pathlib
 import shutil
@@ -150,6 +151,125 @@ class HooksTest(unittest.TestCase):
             done = script(7)
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn("spccld does not answer", done.stdout)
+
+    def note(self, job):
+        """What the job's tasks would be told; empty where nothing."""
+        path = self.hooks.folder / "n1/hooks/jobs" / str(job)
+        return path.read_text() if path.exists() else ""
+
+    def wrapper(self, name, text):
+        """A program in place of one of ours."""
+        path = self.hooks.folder / name
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def test_a_job_that_is_registered_for_another_user_is_soft_for_both(self):
+        self.must(self.prolog(6))
+        self.assertIsNotNone(self.hooks.ctl("n1", "job", "register", "--id", "7", "--uid", "2000"))
+        self.assertIn("registered for uid 2000", self.must(self.prolog(7)))
+        said = self.must(self.epilog(7))
+        self.assertIn("nothing to end: spcclctl: job 7 is registered for uid 2000", said)
+        self.assertEqual(len(self.hooks.ctl("n1", "jobs")["jobs"]), 2)
+
+    def test_reasons_are_words(self):
+        self.must(self.prolog(7))
+        real = self.hooks.bin / "spcclctl"
+        broken = self.wrapper("broken", f"""
+if [[ "$*" == *"job end"* ]]; then
+  echo 'spcclctl: no space left on it' >&2
+  echo '{{"schema":"spccl.v1","error":{{"code":"unhealthy"}}}}'
+  exit 3
+fi
+exec {real} "$@"
+""")
+        self.hooks.configure("n1", spcclctl=broken)
+        done = self.epilog(7)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("could not be ended: spcclctl: no space left on it\n", done.stdout)
+        self.hooks.configure("n1")
+        self.must(self.epilog(7))
+
+    def test_a_full_state_folder_keeps_no_job_from_ending(self):
+        state = self.hooks.folder / "n1/state"
+        state.mkdir(parents=True)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", state]
+        if subprocess.run(mount, stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("may not mount a tmpfs")
+        self.addCleanup(subprocess.run, ["umount", "-l", state])
+        self.must(self.prolog(6))
+        for job in ("another", f"u{USER}.j6"):
+            self.assertIsNotNone(self.hooks.ctl("n1", "job", "set", job, "--weight", "5"))
+        with open(state / "fill", "wb", buffering=0) as fill:
+            with self.assertRaises(OSError):
+                while True:
+                    fill.write(bytes(4096))
+        register = ["job", "register", "--id", "9", "--uid", str(USER)]
+        self.assertIsNone(self.hooks.ctl("n1", *register, "--weight", "5"))
+        self.assertEqual(len(self.hooks.ctl("n1", "jobs")["jobs"]), 1)  # not half done
+        self.assertIn("stopped spccld", self.must(self.epilog(6)))
+
+    def hold_lock(self):
+        lock = open(self.hooks.folder / "n1/hooks/lock", "a")
+        self.addCleanup(lock.close)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
+    def test_a_job_whose_epilog_had_no_lock_is_ended_by_the_next_script(self):
+        self.hooks.configure("n1", lock_timeout=1)
+        for script in (self.epilog, self.prolog):
+            for job in (7, 8):
+                self.must(self.prolog(job))
+            lock = self.hold_lock()
+            said = self.must(self.epilog(7))
+            self.assertIn("job 7 is not ended yet", said)
+            self.assertNotIn("runs without spccl", said)
+            self.assertEqual(self.note(7), "")
+            lock.close()
+            self.assertIn(f"ended job u{USER}.j7, whose epilog could not", self.must(script(8)))
+            self.must(self.epilog(8))
+            self.assertEqual(self.hooks.daemons(), [])
+
+    def test_a_job_that_runs_again_is_not_ended_for_its_last_epilog(self):
+        self.hooks.configure("n1", lock_timeout=1)
+        for job in (7, 8):
+            self.must(self.prolog(job))
+        lock = self.hold_lock()
+        self.must(self.epilog(7))
+        self.assertIn("has held the lock", self.must(self.prolog(7)))
+        lock.close()
+        self.must(self.epilog(8))
+        jobs = self.hooks.ctl("n1", "jobs")["jobs"]
+        self.assertEqual([job["id"] for job in jobs], [f"u{USER}.j7"])
+        self.assertIn("stopped spccld", self.must(self.epilog(7)))
+
+    def test_a_job_runs_without_a_daemon_that_drains(self):
+        self.must(self.prolog(7))
+        self.hooks.ctl("n1", "drain")
+        self.assertIn("the job runs without spccl: spccld is draining", self.must(self.prolog(8)))
+        self.assertIn("absent spccld is draining", self.note(8))
+        for job in (8, 7):
+            self.must(self.epilog(job))
+        self.assertEqual(self.hooks.daemons(), [])
+
+    def test_a_daemon_with_too_many_callers_is_no_fault(self):
+        self.must(self.prolog(7))
+        followers = [subprocess.Popen(
+            [self.hooks.bin / "spcclctl", "--runtime-dir", self.hooks.runtime_dir("n1"), "events",
+             "--follow"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(33)]
+        def end_followers():
+            for follower in followers:
+                follower.kill()
+                follower.wait()
+        self.addCleanup(end_followers)
+        wait_for(lambda: self.hooks.ctl("n1", "status") is None, "a refusal")
+        self.assertIn("spccld has too many callers", self.must(self.prolog(8)))
+        self.assertIn("job 7 is not ended yet", self.must(self.epilog(7)))
+        self.hooks.configure("n1", required="yes")
+        self.assertEqual(self.prolog(9).returncode, 1)
+        end_followers()
+        wait_for(lambda: self.hooks.ctl("n1", "status"), "an answer")
+        self.assertIn("stopped spccld", self.must(self.epilog(8)))
 
     def test_the_daemon_runs_as_the_user_that_is_configured(self):
         self.hooks.configure("n1", user="nobody")
