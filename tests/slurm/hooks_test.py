@@ -39,7 +39,7 @@ class HooksTest(unittest.TestCase):
     def start_daemon(self):
         """One that the prolog has not started."""
         run = self.hooks.runtime_dir("n1")
-        run.mkdir(parents=True)
+        run.mkdir(parents=True, exist_ok=True)
         process = subprocess.Popen([self.hooks.bin / "spccld", "--runtime-dir", run, "--state-dir",
                                     run.parent / "state", "--channels", "1"],
                                    stderr=subprocess.DEVNULL)
@@ -208,6 +208,44 @@ exec {real} "$@"
         self.assertIsNone(self.hooks.ctl("n1", *register, "--weight", "5"))
         self.assertEqual(len(self.hooks.ctl("n1", "jobs")["jobs"]), 1)  # not half done
         self.assertIn("stopped spccld", self.must(self.epilog(6)))
+
+    def slow_daemon(self, seconds, run="exec"):
+        self.hooks.configure("n1", start_timeout=1, spccld=self.wrapper(
+            "slow", f'sleep {seconds}\n{run} {self.hooks.bin / "spccld"} "$@"\n'))
+
+    def test_a_daemon_that_starts_too_slowly_is_stopped_with_the_last_job(self):
+        for run in ("exec", ""):
+            self.slow_daemon(3, run)
+            self.assertIn("spccld is not ready", self.must(self.prolog(7)))
+            self.assertIn("spccld is not ready", self.must(self.prolog(8)))  # starts no second one
+            wait_for(lambda: self.hooks.pid("n1"), "a daemon")
+            self.must(self.prolog(9))
+            self.assertIn("ready", self.note(9))
+            self.assertEqual(len(self.hooks.daemons()), 1)
+            self.must(self.epilog(9))
+            self.assertEqual(self.hooks.daemons(), [])
+            for job in (7, 8):
+                self.must(self.epilog(job))
+
+    def test_a_daemon_that_is_never_ready_is_stopped_with_the_last_job(self):
+        self.slow_daemon(3)
+        for job in (7, 8):
+            self.must(self.prolog(job))
+        started = (self.hooks.folder / "n1/hooks/started").read_text().split()
+        self.assertEqual(started[:2], ["detached", "-"])
+        self.assertNotIn("stopped", self.must(self.epilog(7)))
+        self.assertIn("stopped spccld, which was not ready yet", self.must(self.epilog(8)))
+        wait_for(lambda: not pathlib.Path(f"/proc/{started[2]}").exists(), "no process")
+        self.assertEqual(self.hooks.daemons(), [])
+
+    def test_one_of_others_is_not_stopped_for_one_that_never_came(self):
+        self.slow_daemon(30)
+        self.must(self.prolog(7))
+        process = self.start_daemon()
+        self.must(self.prolog(8))
+        for job in (7, 8):
+            self.must(self.epilog(job))
+        self.assertIsNone(process.poll())
 
     def hold_lock(self):
         lock = open(self.hooks.folder / "n1/hooks/lock", "a")
