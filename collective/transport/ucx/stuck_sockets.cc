@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <cstdio>
 #include <fstream>
@@ -22,8 +21,9 @@ namespace {
 constexpr int kDeepest = 4;
 
 bool IsSocket(int fd) {
-  struct stat status;
-  return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
+  int type;
+  socklen_t size = sizeof type;
+  return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
 // The sockets that it watches, or that others watch which it watches.
