@@ -209,15 +209,21 @@ exec {real} "$@"
         self.assertEqual(len(self.hooks.ctl("n1", "jobs")["jobs"]), 1)  # not half done
         self.assertIn("stopped spccld", self.must(self.epilog(6)))
 
-    def slow_daemon(self, seconds, run="exec"):
+    def slow_daemon(self, run="exec"):
+        """One that starts when the file is there that this returns."""
+        gate = self.hooks.folder / "gate"
+        gate.unlink(missing_ok=True)
         self.hooks.configure("n1", start_timeout=1, spccld=self.wrapper(
-            "slow", f'sleep {seconds}\n{run} {self.hooks.bin / "spccld"} "$@"\n'))
+            "slow", f'until [ -e {gate} ]; do sleep 0.1; done\n'
+                    f'{run} {self.hooks.bin / "spccld"} "$@"\n'))
+        return gate
 
     def test_a_daemon_that_starts_too_slowly_is_stopped_with_the_last_job(self):
         for run in ("exec", ""):
-            self.slow_daemon(3, run)
+            gate = self.slow_daemon(run)
             self.assertIn("spccld is not ready", self.must(self.prolog(7)))
             self.assertIn("spccld is not ready", self.must(self.prolog(8)))  # starts no second one
+            gate.touch()
             wait_for(lambda: self.hooks.pid("n1"), "a daemon")
             self.must(self.prolog(9))
             self.assertIn("ready", self.note(9))
@@ -228,7 +234,7 @@ exec {real} "$@"
                 self.must(self.epilog(job))
 
     def test_a_daemon_that_is_never_ready_is_stopped_with_the_last_job(self):
-        self.slow_daemon(3)
+        self.slow_daemon()
         for job in (7, 8):
             self.must(self.prolog(job))
         started = (self.hooks.folder / "n1/hooks/started").read_text().split()
@@ -239,7 +245,7 @@ exec {real} "$@"
         self.assertEqual(self.hooks.daemons(), [])
 
     def test_one_of_others_is_not_stopped_for_one_that_never_came(self):
-        self.slow_daemon(30)
+        self.slow_daemon()
         self.must(self.prolog(7))
         process = self.start_daemon()
         self.must(self.prolog(8))
