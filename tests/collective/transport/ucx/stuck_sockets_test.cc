@@ -80,6 +80,16 @@ class StuckSocketsTest : public ::testing::Test {
     return made;
   }
 
+  // Both are full from 0 on, and looked at then and at `now_ns`; only `busy` moves between.
+  void SeeOneOfTwoMove(const Connection& busy, const Connection& dead, int64_t now_ns) {
+    busy.Fill();
+    dead.Fill();
+    EXPECT_FALSE(stuck_.Clear(0, kPatience));
+    busy.Drain();
+    busy.Fill();
+    EXPECT_FALSE(stuck_.Clear(now_ns, kPatience));
+  }
+
   UniqueFd outer_, inner_, listener_;
   sockaddr_in address_ = {};
   StuckSockets stuck_{outer_.get()};
@@ -112,12 +122,7 @@ TEST_F(StuckSocketsTest, WithoutPatienceAtOnce) {
 
 TEST_F(StuckSocketsTest, OneThatIsFullButMovesIsLeftAlone) {
   const Connection busy = ConnectWatched(), dead = ConnectWatched();
-  busy.Fill();
-  dead.Fill();
-  EXPECT_FALSE(stuck_.Clear(0, kPatience));
-  busy.Drain();
-  busy.Fill();
-  EXPECT_FALSE(stuck_.Clear(kPatience - 1, kPatience));
+  SeeOneOfTwoMove(busy, dead, kPatience - 1);
   EXPECT_TRUE(stuck_.Clear(kPatience, kPatience));
   EXPECT_TRUE(busy.IsUp());
   EXPECT_FALSE(dead.IsUp());
@@ -125,12 +130,7 @@ TEST_F(StuckSocketsTest, OneThatIsFullButMovesIsLeftAlone) {
 
 TEST_F(StuckSocketsTest, OneThatMovedHasToMoveAgainForTheNext) {
   const Connection busy = ConnectWatched(), dead = ConnectWatched();
-  busy.Fill();
-  dead.Fill();
-  EXPECT_FALSE(stuck_.Clear(0, kPatience));
-  busy.Drain();
-  busy.Fill();
-  EXPECT_FALSE(stuck_.Clear(1, kPatience));
+  SeeOneOfTwoMove(busy, dead, 1);
   stuck_.Begin();
   EXPECT_FALSE(stuck_.Clear(kPatience, kPatience)) << "not seen to move since";
   EXPECT_FALSE(dead.IsUp());
