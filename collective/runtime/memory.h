@@ -1,5 +1,5 @@
-// A borrowed view of one rank's buffer: mapped into this process, or reached by cross-memory
-// attach.
+// A borrowed view of one rank's buffer: mapped into this process, reached by cross-memory attach,
+// or in a GPU's memory.
 #pragma once
 
 #include <sys/types.h>
@@ -21,19 +21,30 @@ class MemoryView {
     return MemoryView(nullptr, pid, address);
   }
 
+  // A pointer of the driver's, valid in the context of GPU number `gpu` of runtime::Gpus.
+  static MemoryView Device(uint64_t pointer, int gpu) {
+    MemoryView view(nullptr, 0, pointer);
+    view.gpu_ = gpu;
+    return view;
+  }
+
   bool mapped() const { return data_ != nullptr; }
+  bool on_gpu() const { return gpu_ >= 0; }
+  int gpu() const { return gpu_; }           // -1: host memory
   std::byte* data() const { return data_; }  // nullptr if remote
   pid_t pid() const { return pid_; }
-  uint64_t address() const { return address_; }
+  uint64_t address() const { return address_; }  // remote, or the device's pointer
 
   // Copies between the buffer, from `offset_bytes` on, and local memory. A remote range that is not
   // there (unmapped, read-only, process gone) is an InvalidArgument or NotFound with the address.
+  // Not for a GPU's memory.
   absl::Status Read(uint64_t offset_bytes, void* destination, size_t bytes) const;
   absl::Status Write(uint64_t offset_bytes, const void* source, size_t bytes) const;
 
   // Whether both views name the same first byte: in-place operations.
   bool SameStart(const MemoryView& other) const {
-    return data_ == other.data_ && pid_ == other.pid_ && address_ == other.address_;
+    return data_ == other.data_ && pid_ == other.pid_ && address_ == other.address_ &&
+           gpu_ == other.gpu_;
   }
 
  private:
@@ -43,6 +54,7 @@ class MemoryView {
   std::byte* data_ = nullptr;
   pid_t pid_ = 0;
   uint64_t address_ = 0;
+  int gpu_ = -1;
 };
 
 }  // namespace spccl::runtime

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "collective/runtime/gpu_order.h"
 #include "collective/runtime/memory.h"
 #include "collective/runtime/rank_relay.h"
 
@@ -27,6 +28,8 @@ struct RankBuffers {
   MemoryView recv;
   // An offer to pass an all-reduce through relays instead; null: none.
   std::shared_ptr<RankRelay> relay;
+  // Of an operation on a GPU's memory: how its streams are ordered with the rank's. Null: host.
+  std::shared_ptr<const GpuOrder> order;
 };
 
 // For operations that do not use the relays that they were offered: tells the ranks.

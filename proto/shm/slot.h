@@ -43,7 +43,11 @@ struct Submission {
   BufferRef send;
   BufferRef recv;
   uint64_t relay;  // all-reduce: 1 if it may pass through the communicator's relays (relay.h)
-  uint64_t reserved3[6];
+  // GPU memory: the slot of the session's order memory (order.h) plus 1, and the value of this use;
+  // 0: host memory.
+  uint32_t order_slot;
+  uint32_t order_value;
+  uint64_t reserved3[5];
 };
 static_assert(sizeof(Submission) == 128);
 

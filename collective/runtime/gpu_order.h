@@ -1,0 +1,27 @@
+// How an operation on GPU memory is ordered with the stream that a rank called it on.
+//
+// Two 32-bit words in memory that the client, the daemon and the GPUs share (proto/shm/order.h).
+// The rank's stream writes `ready` and then waits for `done`; the daemon's stream waits for `ready`
+// before it touches the rank's buffers, and writes `done` after it has. No CPU waits. Whoever
+// survives can release the other: every word is host memory that the CPU can store to as well.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace spccl::runtime {
+
+struct GpuOrder {
+  // As the GPUs' streams name the words (cuda::DevicePtr), and as this process does. The owner of
+  // the memory outlives the operation.
+  uint64_t ready_pointer = 0, done_pointer = 0;
+  std::atomic<uint32_t>* ready = nullptr;
+  std::atomic<uint32_t>* done = nullptr;
+  // Counting words: wait until (int32_t)(*ready - value) >= 0, then write `value` to done. With
+  // `resets`, which is for CUDA graphs that are replayed with the same words: wait until
+  // *ready == value, write 0 to it at once, and `value` to done; the rank's stream resets done.
+  uint32_t value = 0;
+  bool resets = false;
+};
+
+}  // namespace spccl::runtime

@@ -1,0 +1,41 @@
+// Words that order operations on GPU memory: between the stream that a rank calls an operation on
+// and the daemon's streams. Shared memory, made and sealed by the daemon, one a session, registered
+// with the driver by both sides; written and waited for by streams (cuStreamWriteValue32,
+// cuStreamWaitValue32), and by a CPU where one side has died.
+//
+// An operation names one slot (Submission::order_slot). Slots below kEagerSlots count: the client
+// gives each use of a slot a value one above the last, the stream of the rank writes it to `ready`
+// and waits until `done` has reached it. A slot may be used again once its operation has completed.
+// The others are for operations that were captured in a CUDA graph, one slot each for as long as
+// the graph lives: the value is always 1, the daemon's stream takes `ready` back to 0 when it has
+// seen it, and the rank's stream takes `done` back, so that a replay finds the slot as the capture
+// did.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace spccl::shm {
+
+inline constexpr uint32_t kEagerSlots = 256;  // as many as a session has operations outstanding
+inline constexpr uint32_t kCapturedSlots = 1024;
+inline constexpr uint32_t kOrderSlots = kEagerSlots + kCapturedSlots;
+inline constexpr uint32_t kNoOrder = UINT32_MAX;
+
+// A line each, so that one side's writes do not take the other's line away.
+struct OrderSlot {
+  std::atomic<uint32_t> ready;
+  uint32_t reserved[15];
+  std::atomic<uint32_t> done;
+  uint32_t reserved2[15];
+};
+static_assert(sizeof(OrderSlot) == 128);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+struct OrderMemory {
+  OrderSlot slots[kOrderSlots];
+};
+static_assert(offsetof(OrderSlot, done) == 64);
+
+}  // namespace spccl::shm
