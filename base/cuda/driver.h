@@ -95,7 +95,23 @@ namespace spccl::cuda {
   F(EventRecord, cuEventRecord, (Event event, Stream stream))                                    \
   F(EventQuery, cuEventQuery, (Event event))                                                     \
   F(EventSynchronize, cuEventSynchronize, (Event event))                                         \
-  F(EventDestroy, cuEventDestroy_v2, (Event event))
+  F(EventDestroy, cuEventDestroy_v2, (Event event))                                              \
+  F(StreamBeginCapture, cuStreamBeginCapture_v2, (Stream stream, int mode))                      \
+  F(StreamEndCapture, cuStreamEndCapture, (Stream stream, Graph * graph))                        \
+  F(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2,                                             \
+    (Stream stream, int* status, uint64_t* id, Graph* graph, const GraphNode** dependencies,     \
+     size_t* count))                                                                             \
+  F(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int* mode))             \
+  F(GraphInstantiate, cuGraphInstantiateWithFlags,                                               \
+    (GraphExec * exec, Graph graph, unsigned long long flags))                                   \
+  F(GraphLaunch, cuGraphLaunch, (GraphExec exec, Stream stream))                                 \
+  F(GraphExecDestroy, cuGraphExecDestroy, (GraphExec exec))                                      \
+  F(GraphDestroy, cuGraphDestroy, (Graph graph))                                                 \
+  F(UserObjectCreate, cuUserObjectCreate,                                                        \
+    (UserObject * object, void* user_data, HostFn destroy, unsigned count, unsigned flags))      \
+  F(UserObjectRelease, cuUserObjectRelease, (UserObject object, unsigned count))                 \
+  F(GraphRetainUserObject, cuGraphRetainUserObject,                                              \
+    (Graph graph, UserObject object, unsigned count, unsigned flags))
 // NOLINTEND(google-runtime-int)
 
 // A loaded driver. Immutable and thread-safe; the library stays loaded until the process ends, as
@@ -106,8 +122,9 @@ class Driver {
   // such library. Unavailable: there is one, but no GPU that it can use. FailedPrecondition: it
   // lacks a function, which is named: it is too old.
   static absl::StatusOr<std::shared_ptr<const Driver>> Load(const std::string& library = "");
-  // Only if this process has loaded it already, or if `library` is named; null otherwise. Costs a
-  // program that uses no GPU nothing.
+  // Only if this process has loaded and initialised it already, or if `library` is named; null
+  // otherwise. Costs a program that uses no GPU nothing, and initialises nothing for it: one that
+  // forks before it uses its GPU could not use it after.
   static std::shared_ptr<const Driver> LoadIfInUse(const std::string& library = "");
 
   // OK, or what the driver says of `result`: "WHAT: CUDA_ERROR_OUT_OF_MEMORY (out of memory)".

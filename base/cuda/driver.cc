@@ -1,0 +1,107 @@
+#include "base/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace spccl::cuda {
+namespace {
+
+constexpr char kSystemLibrary[] = "libcuda.so.1";
+
+absl::StatusCode CodeOf(Result result) {
+  switch (result) {
+    case kErrorOutOfMemory:
+      return absl::StatusCode::kResourceExhausted;
+    // Of these a context does not recover, or there is no device to have one on.
+    case kErrorDeinitialized:
+    case kErrorStubLibrary:
+    case kErrorDeviceUnavailable:
+    case kErrorNoDevice:
+    case kErrorEccUncorrectable:
+    case kErrorNvlinkUncorrectable:
+    case kErrorIllegalAddress:
+    case kErrorContextIsDestroyed:
+    case kErrorLaunchFailed:
+    case kErrorMpsClientTerminated:
+      return absl::StatusCode::kUnavailable;
+    case kErrorNotFound:
+      return absl::StatusCode::kNotFound;
+    case kErrorInvalidValue:
+    case kErrorInvalidDevice:
+    case kErrorInvalidContext:
+    case kErrorInvalidHandle:
+    case kErrorHostMemoryNotRegistered:
+      return absl::StatusCode::kInvalidArgument;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+// Why the last call of the loader failed, which names the library.
+std::string LoaderError() {
+  const char* const text = ::dlerror();
+  return text == nullptr ? "the loader gives no reason" : text;
+}
+
+// What `library` has for each function, set in *driver; the name of the first that it lacks, or
+// nullptr.
+const char* LookUp(void* library, Driver* driver) {
+#define SPCCL_CUDA_LOOK_UP(NAME, SYMBOL, PARAMETERS)                                  \
+  driver->NAME = reinterpret_cast<decltype(driver->NAME)>(::dlsym(library, #SYMBOL)); \
+  if (driver->NAME == nullptr) return #SYMBOL;
+  SPCCL_CUDA_DRIVER_FUNCTIONS(SPCCL_CUDA_LOOK_UP)
+#undef SPCCL_CUDA_LOOK_UP
+  return nullptr;
+}
+
+// Initialises it, and sees that it has a GPU.
+absl::Status Start(const Driver& driver, const std::string& name) {
+  absl::Status status = driver.ToStatus(driver.Init(0), "cuInit");
+  int count = 0;
+  if (status.ok()) status = driver.ToStatus(driver.DeviceGetCount(&count), "cuDeviceGetCount");
+  if (status.ok() && count == 0) status = absl::UnavailableError("there is no GPU");
+  if (status.ok()) return status;
+  return absl::UnavailableError(absl::StrCat(name, " cannot be used: ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Driver>> Driver::Load(const std::string& library) {
+  const std::string name = library.empty() ? kSystemLibrary : library;
+  void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    return absl::NotFoundError(absl::StrCat("there is no CUDA driver: ", LoaderError()));
+  }
+  const std::shared_ptr<Driver> driver(new Driver);
+  if (const char* const missing = LookUp(handle, driver.get()); missing != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the CUDA driver ", name, " is too old: it has no ", missing));
+  }
+  if (absl::Status status = Start(*driver, name); !status.ok()) return status;
+  return driver;
+}
+
+std::shared_ptr<const Driver> Driver::LoadIfInUse(const std::string& library) {
+  if (library.empty()) {
+    void* const handle = ::dlopen(kSystemLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (handle == nullptr) return nullptr;
+    Driver driver;
+    Context context;
+    if (LookUp(handle, &driver) != nullptr) return nullptr;
+    if (driver.CtxGetCurrent(&context) == kErrorNotInitialized) return nullptr;
+  }
+  auto driver = Load(library);
+  return driver.ok() ? *std::move(driver) : nullptr;
+}
+
+absl::Status Driver::ToStatus(Result result, std::string_view what) const {
+  if (result == kSuccess) return absl::OkStatus();
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (GetErrorName(result, &name) != kSuccess || name == nullptr) name = "unknown CUDA error";
+  if (GetErrorString(result, &text) != kSuccess || text == nullptr) text = "no description";
+  return absl::Status(CodeOf(result), absl::StrCat(std::string(what), ": ", name, " (", text, ")"));
+}
+
+}  // namespace spccl::cuda
