@@ -108,6 +108,12 @@ class Task {
   void SetOperation(uint64_t operation) { operation_ = operation; }
   uint64_t operation() const { return operation_; }
 
+  // Whether it runs by itself, on GPUs: it is then started, once, and nobody calls RunOne; its
+  // DoneFn is called by a thread of its own, or from within Start or Cancel, and it may be let go
+  // from then on. Else channel threads run it, slice by slice.
+  virtual bool RunsItself() const { return false; }
+  virtual void Start() {}
+
   // Claims and runs one slice. Thread-safe: several channel threads call it at once.
   virtual Progress RunOne(Scratch scratch) = 0;
 

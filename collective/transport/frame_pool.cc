@@ -1,5 +1,6 @@
 #include "collective/transport/frame_pool.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -28,23 +29,29 @@ Frame::~Frame() {
   if (meter_) meter_->End();
   if (data_ == nullptr) return;
   // Acquire and release: what the others read is read before the buffer goes to its next user.
-  if (owners()->count.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    pool_->Give(data_, capacity_bytes_);
-  }
+  if (block_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) block_->home->Give(block_);
 }
 
 Frame Frame::Share() const {
   // Relaxed: whoever gets the other owner gets it by way of something that orders more.
-  owners()->count.fetch_add(1, std::memory_order_relaxed);
-  Frame other(pool_, data_, capacity_bytes_);
+  block_->owners.fetch_add(1, std::memory_order_relaxed);
+  Frame other(block_);
   other.size_bytes_ = size_bytes_;
   return other;
 }
 
 bool Frame::unique() const {
   // Acquire: what former owners read comes before what this one writes.
-  return owners()->count.load(std::memory_order_acquire) == 1;
+  return block_->owners.load(std::memory_order_acquire) == 1;
 }
+
+namespace {
+
+// A block lies in front of its bytes, in a line of its own.
+constexpr size_t kLine = 64;
+static_assert(sizeof(FrameBlock) <= kLine);
+
+}  // namespace
 
 FramePool::~FramePool() {
   Trim();
@@ -58,34 +65,34 @@ FramePool& FramePool::Shared() {
 Frame FramePool::Take(size_t bytes) {
   SPCCL_CHECK(bytes <= kLargestFrame);
   const size_t capacity = std::bit_ceil(std::max(bytes, size_t{1} << kSmallest));
-  std::vector<std::byte*>& buffers = free_[std::countr_zero(capacity) - kSmallest];
+  std::vector<FrameBlock*>& blocks = free_[std::countr_zero(capacity) - kSmallest];
   {
     const std::lock_guard lock(mutex_);
-    if (!buffers.empty()) {
-      std::byte* data = buffers.back();
-      buffers.pop_back();
+    if (!blocks.empty()) {
+      FrameBlock* const block = blocks.back();
+      blocks.pop_back();
       kept_bytes_ -= capacity;
-      Frame frame(this, data, capacity);
-      frame.owners()->count.store(1, std::memory_order_relaxed);  // nobody else knows it
-      return frame;
+      block->owners.store(1, std::memory_order_relaxed);  // nobody else knows it
+      return Frame(block);
     }
   }
-  auto* block = static_cast<std::byte*>(std::aligned_alloc(Frame::kLine, Frame::kLine + capacity));
-  if (block == nullptr) throw std::bad_alloc();
-  new (block) Frame::Owners{1};
-  return Frame(this, block + Frame::kLine, capacity);
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kLine, kLine + capacity));
+  if (memory == nullptr) throw std::bad_alloc();
+  return Frame(new (memory) FrameBlock{
+      .home = this, .data = memory + kLine, .capacity_bytes = capacity, .header = memory + kLine});
 }
 
-void FramePool::Give(std::byte* data, size_t capacity_bytes) {
+void FramePool::Give(FrameBlock* block) {
+  const size_t capacity = block->capacity_bytes;
   {
     const std::lock_guard lock(mutex_);
-    if (kept_bytes_ + capacity_bytes <= keep_bytes_) {
-      free_[std::countr_zero(capacity_bytes) - kSmallest].push_back(data);
-      kept_bytes_ += capacity_bytes;
+    if (kept_bytes_ + capacity <= keep_bytes_) {
+      free_[std::countr_zero(capacity) - kSmallest].push_back(block);
+      kept_bytes_ += capacity;
       return;
     }
   }
-  std::free(data - Frame::kLine);
+  std::free(block);
 }
 
 void FramePool::Trim() {
@@ -95,8 +102,8 @@ void FramePool::Trim() {
     std::swap(taken, free_);
     kept_bytes_ = 0;
   }
-  for (const std::vector<std::byte*>& buffers : taken) {
-    for (std::byte* buffer : buffers) std::free(buffer - Frame::kLine);
+  for (const std::vector<FrameBlock*>& blocks : taken) {
+    for (FrameBlock* block : blocks) std::free(block);
   }
 }
 

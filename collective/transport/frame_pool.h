@@ -13,8 +13,6 @@
 
 namespace spccl::transport {
 
-class FramePool;
-
 // For how long frames were on their way: at least one of those that were begun had not ended.
 // Thread-safe.
 class BusyMeter {
@@ -30,11 +28,37 @@ class BusyMeter {
   int64_t since_ns_ = 0;
 };
 
-// Owner of one frame, alone or with others: a 64-byte aligned buffer and how much of it is used.
-// Movable; the last owner gives the buffer back to its pool, which must outlive it.
+struct FrameBlock;
+
+// Where the memory of frames comes from, and goes back to. Thread-safe; outlives its frames.
+class FrameHome {
+ public:
+  virtual void Give(FrameBlock* block) = 0;
+
+ protected:
+  ~FrameHome() = default;
+};
+
+// The memory of one frame, as its home made it.
+struct FrameBlock {
+  std::atomic<uint32_t> owners{1};
+  int32_t gpu = -1;  // whose memory `data` is: a number of runtime::Gpus; -1: the host's
+  FrameHome* home = nullptr;
+  std::byte* data = nullptr;
+  size_t capacity_bytes = 0;
+  // Where the host has the frame's header, a FrameHeader: at `data`, or, of a frame in a GPU's
+  // memory, in pinned memory of its own, which is kept equal to what is at `data`.
+  void* header = nullptr;
+};
+
+// Owner of one frame, alone or with others: an aligned buffer (host: to 64 bytes; a GPU's: to 256)
+// and how much of it is used. Movable; the last owner gives the buffer back to its home, which must
+// outlive it.
 class Frame {
  public:
   Frame() = default;
+  // The first owner of the block.
+  explicit Frame(FrameBlock* block) : block_(block), data_(block->data) {}
   Frame(Frame&& other) noexcept { Swap(other); }
   Frame& operator=(Frame&& other) noexcept {
     Frame taken(std::move(other));
@@ -49,8 +73,12 @@ class Frame {
   Frame Share() const;
   // Whether this is the only owner, so that the bytes may be changed.
   bool unique() const;
+  // A GPU's pointer if the frame is in its memory: the host follows it only in host memory.
   std::byte* data() const { return data_; }
-  size_t capacity_bytes() const { return capacity_bytes_; }
+  int gpu() const { return block_->gpu; }
+  // The frame's header, for the host to read: see FrameBlock.
+  void* header() const { return block_->header; }
+  size_t capacity_bytes() const { return block_->capacity_bytes; }
   size_t size_bytes() const { return size_bytes_; }
   void set_size_bytes(size_t bytes) { size_bytes_ = bytes; }
   // From now until this owner gives the frame up, which a transport does when it has put it out,
@@ -59,36 +87,26 @@ class Frame {
     meter->Begin();
     meter_ = std::move(meter);
   }
+  // Takes the other's meter, to whom its bytes have been copied.
+  void TakeMeter(Frame* other) { std::swap(meter_, other->meter_); }
 
  private:
-  friend class FramePool;
-  // In front of the bytes, in a line of its own.
-  struct Owners {
-    std::atomic<uint32_t> count;
-  };
-  static constexpr size_t kLine = 64;
-  Owners* owners() const { return reinterpret_cast<Owners*>(data_ - kLine); }
-
-  Frame(FramePool* pool, std::byte* data, size_t capacity_bytes)
-      : pool_(pool), data_(data), capacity_bytes_(capacity_bytes) {}
   void Swap(Frame& other) {
-    std::swap(pool_, other.pool_);
+    std::swap(block_, other.block_);
     std::swap(data_, other.data_);
-    std::swap(capacity_bytes_, other.capacity_bytes_);
     std::swap(size_bytes_, other.size_bytes_);
     std::swap(meter_, other.meter_);
   }
 
-  FramePool* pool_ = nullptr;
+  FrameBlock* block_ = nullptr;
   std::byte* data_ = nullptr;
-  size_t capacity_bytes_ = 0;
   size_t size_bytes_ = 0;
   std::shared_ptr<BusyMeter> meter_;
 };
 
-// Thread-safe. How many frames are out at once is bounded by those who take them (a task opens only
-// so many lanes); the pool bounds what it keeps for later.
-class FramePool {
+// Frames in the host's memory. Thread-safe. How many frames are out at once is bounded by those who
+// take them (a task opens only so many lanes); the pool bounds what it keeps for later.
+class FramePool final : public FrameHome {
  public:
   explicit FramePool(size_t keep_bytes) : keep_bytes_(keep_bytes) {}
   ~FramePool();
@@ -108,8 +126,7 @@ class FramePool {
   static constexpr size_t kLargestFrame = size_t{64} << 20;
 
  private:
-  friend class Frame;
-  void Give(std::byte* data, size_t capacity_bytes);
+  void Give(FrameBlock* block) override;
 
   // Sizes are powers of two from 2^kSmallest on, so that a buffer serves many an operation.
   static constexpr int kSmallest = 10;
@@ -118,7 +135,7 @@ class FramePool {
   const size_t keep_bytes_;
   mutable std::mutex mutex_;
   size_t kept_bytes_ = 0;
-  std::array<std::vector<std::byte*>, kLargest - kSmallest + 1> free_;  // last given, first taken
+  std::array<std::vector<FrameBlock*>, kLargest - kSmallest + 1> free_;  // last given, first taken
 };
 
 }  // namespace spccl::transport

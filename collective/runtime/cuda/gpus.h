@@ -2,18 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/cuda/driver.h"
+#include "collective/transport/frame_pool.h"
 #include "kernels/device/codec_table.h"
 
 namespace spccl::runtime {
 
-// One GPU. Thread-safe.
+// One GPU. Thread-safe, but for what says "issuing thread": that is for work that Post runs.
 class Gpu {
  public:
   virtual ~Gpu() = default;
@@ -24,6 +27,41 @@ class Gpu {
   // Runs `work` on the GPU's issuing thread, whose current context is the GPU's, in the order of
   // the calls. The only thread that enqueues on this GPU.
   virtual void Post(std::function<void()> work) = 0;
+
+  // What follows is for those that enqueue: collective/runtime/cuda and collective/transport/nccl.
+
+  // OK, or why the GPU is of no use any more; that does not change back.
+  virtual absl::Status status() const = 0;
+  // Nothing that is enqueued will end: whoever waits is told, and whoever comes is refused.
+  virtual void Fail(absl::Status status) = 0;
+
+  // One of a few non-blocking streams, always the same for a lane, and what kernels are told of it.
+  // Issuing thread.
+  virtual device::Queue QueueOf(uint64_t lane) = 0;
+  // Calls `ended` on the issuing thread, not from within, when all that has been enqueued on the
+  // stream so far has ended, or with an error when the GPU has failed. In the order of the calls,
+  // for one stream. `waits`: the stream may have to wait for others, for however long; else it is
+  // taken for stuck after Gpus::Options::stuck_after_ns. Issuing thread.
+  virtual void WhenEnded(void* stream, bool waits,
+                         std::function<void(const absl::Status&)> ended) = 0;
+  // A stream of its own for something that waits; null if there are too many such. Issuing thread.
+  virtual void* TakeWaitStream() = 0;
+  virtual void GiveWaitStream(void* stream) = 0;
+  // Asks `check` again and again on the issuing thread, at intervals of a millisecond, until it
+  // says true: for what no stream can wait for.
+  virtual void PollUntil(std::function<bool()> check) = 0;
+
+  // A frame in this GPU's memory, with room for `bytes`, and a header that the host reads and
+  // writes. When it is given up, nothing that is enqueued may still touch it. ResourceExhausted:
+  // more than Options::staging_bytes would be out.
+  virtual absl::StatusOr<transport::Frame> TakeFrame(size_t bytes) = 0;
+  // A frame in pinned memory of the host.
+  virtual absl::StatusOr<transport::Frame> TakePinned(size_t bytes) = 0;
+  // Memory for what a kernel needs beside its operands, one of each lane's stream; what an earlier
+  // user left is in it. Issuing thread.
+  virtual absl::StatusOr<uint64_t> ScratchOf(uint64_t lane, size_t bytes) = 0;
+  // Frames that are out, of either kind: for tests of who keeps them.
+  virtual size_t frames_out() const = 0;
 };
 
 class Gpus {
@@ -32,9 +70,14 @@ class Gpus {
     std::string driver_library;  // empty: the system's
     std::string codec_library;   // libspccl_device.so; empty: beside the daemon's libraries
     std::string nccl_library;    // empty: libnccl.so.2
+    // The most device memory that frames take on one GPU, and the most pinned memory for each.
+    size_t staging_bytes = size_t{2} << 30;
+    // Work that has not ended by then has stuck, and its GPU is of no use any more.
+    int64_t stuck_after_ns = 30'000'000'000;
   };
   // NotFound or Unavailable where there is no GPU: the daemon then serves host memory only.
   static absl::StatusOr<std::unique_ptr<Gpus>> Open(const Options& options);
+  // When no task and no transport is left that uses them.
   virtual ~Gpus() = default;
 
   virtual const std::shared_ptr<const cuda::Driver>& driver() const = 0;
