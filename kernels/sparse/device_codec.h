@@ -16,14 +16,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "kernels/dtype.h"
 #include "kernels/layout.h"
-#include "kernels/redop.h"
 #include "kernels/sparse/column-inl.h"
 #include "kernels/sparse/coo-inl.h"
-#include "kernels/sparse/dense-inl.h"
+#include "kernels/sparse/device_dense.h"
 #include "kernels/sparse/dispatch-inl.h"
 #include "kernels/sparse/fused-inl.h"
 #include "kernels/sparse/gap-inl.h"
@@ -73,13 +71,6 @@ struct ScratchView {
 constexpr FrameFacts FactsOf(Format format, DType dtype, uint64_t elements) {
   return {elements, static_cast<uint8_t>(format), static_cast<uint8_t>(dtype),
           static_cast<uint8_t>(SizeOf(dtype))};
-}
-
-constexpr uint32_t BlocksFor(uint64_t tiles, uint32_t tiles_per_block) {
-  return static_cast<uint32_t>((tiles + tiles_per_block - 1) / tiles_per_block);
-}
-constexpr uint32_t AtLeastOne(uint32_t blocks) {
-  return blocks == 0 ? 1 : blocks;
 }
 
 inline PiciFrame PiciFrameOf(Format format, DType dtype, uint64_t elements, void* frame) {
@@ -283,45 +274,6 @@ void AddAndEncode(B& launcher, const FrameInfo& info, const void* frame, DType l
     launcher.template Launch<AddAndEncodePici<T, D>>(
         AtLeastOne(BlocksFor(TilesOf(info.elements), 1)),
         {local, ConstPiciFrameOf(info, frame), MagnitudeMask(info.dtype), view.look_back, out});
-  });
-}
-
-// Adds the number of nonzeros to *count.
-template <class B>
-void Count(B& launcher, DType dtype, const void* dense, uint64_t elements, uint64_t* count) {
-  const uint32_t tiles = BlocksFor(TilesOf(elements), 1);
-  if (tiles == 0) return;
-  WithWidth(dtype, [&]<class U>() {
-    launcher.template Launch<CountNonzeros<U>>(
-        tiles < launcher.Resident() ? tiles : launcher.Resident(),
-        {dense, elements, MagnitudeMask(dtype), count});
-  });
-}
-
-// outputs[j][i] = op over r of inputs[r][i], as the host's Reduce(). At most kMaxReduceBuffers of
-// each.
-template <class B>
-void Reduce(B& launcher, DType dtype, RedOp op, std::span<const void* const> inputs,
-            std::span<void* const> outputs, uint64_t elements) {
-  if (elements == 0 || outputs.empty()) return;
-  ReduceInputsParams params = {};
-  params.input_count = static_cast<uint32_t>(inputs.size());
-  params.output_count = static_cast<uint32_t>(outputs.size());
-  params.elements = elements;
-  params.aligned = true;
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    params.inputs[r] = inputs[r];
-    params.aligned = params.aligned && IsAligned16(inputs[r]);
-  }
-  for (size_t j = 0; j < outputs.size(); ++j) {
-    params.outputs[j] = outputs[j];
-    params.aligned = params.aligned && IsAligned16(outputs[j]);
-  }
-  const uint64_t pieces = (elements * SizeOf(dtype) + 15) / 16;
-  const uint32_t blocks = BlocksFor(pieces, kBlockLanes);
-  WithReduction(dtype, op, [&]<class T, class A, class Op>() {
-    launcher.template Launch<ReduceInputs<T, A, Op>>(
-        blocks < launcher.Resident() ? blocks : launcher.Resident(), params);
   });
 }
 
