@@ -1,8 +1,6 @@
 #include "base/status.h"
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -53,11 +51,6 @@ absl::Status ErrnoStatus(int error_number, std::string_view what) {
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(View(context), ": ", status.message()));
-}
-
-void CheckFailed(const char* condition, const char* file, int line) {
-  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
-  std::abort();
 }
 
 }  // namespace spccl

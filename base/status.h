@@ -1,7 +1,7 @@
 // Small additions to absl::Status: propagation macros, errno, and checks of our own invariants.
 //
-// absl::Status is for what a client, a peer or the system can cause. SPCCL_CHECK is for our own
-// invariants only: a failed check ends the process.
+// absl::Status is for what a client, a peer or the system can cause. SPCCL_CHECK (check.h) is for
+// our own invariants only: a failed check ends the process.
 #pragma once
 
 #include <string_view>
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/check.h"  // IWYU pragma: export
 
 namespace spccl {
 
@@ -19,13 +20,7 @@ absl::Status ErrnoStatus(int error_number, std::string_view what);
 // `status` with `context` and ": " before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, std::string_view context);
 
-[[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
-
 }  // namespace spccl
-
-#define SPCCL_CHECK(condition)                  \
-  (__builtin_expect(!!(condition), 1) ? (void)0 \
-                                      : ::spccl::CheckFailed(#condition, __FILE__, __LINE__))
 
 #define SPCCL_RETURN_IF_ERROR(expression)                                 \
   do {                                                                    \

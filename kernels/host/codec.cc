@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/status.h"
+#include "base/check.h"
 #include "kernels/host/codec_lossy.h"
 #include "kernels/host/dispatch.h"
 #include "kernels/host/frame_header.h"

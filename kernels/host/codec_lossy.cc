@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "base/status.h"
+#include "base/check.h"
 #include "kernels/host/codec.h"
 #include "kernels/host/dispatch.h"
 #include "kernels/host/frame_header.h"
