@@ -35,6 +35,10 @@ MEANT = {
     "CopyDense<": ["LDG.E.128", "STG.E.128"],
     "AddDense<": ["LDG.E.128", "STG.E.128"],
     "ReduceInputs<": ["LDG.E.128", "STG.E.128"],
+    "WidenInto<": ["STG.E.128"],
+    "AccumulateInto<": ["LDG.E.128", "STG.E.128"],
+    "FinishInto<": ["LDG.E.128"],
+    "CopyOneToMany<": ["LDG.E.128", "STG.E.128"],
 }
 LOCAL = re.compile(r"\b(LDL|STL)\b")
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")

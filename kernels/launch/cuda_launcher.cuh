@@ -3,7 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/device/codec_table.h"
 #include "kernels/simt/cuda_lane.cuh"
+#include "kernels/sparse/device_codec.h"
 
 namespace spccl::launch {
 
@@ -31,8 +33,8 @@ __global__ void __launch_bounds__(K::kThreads, MinBlocksOf<K>())
 
 class CudaLauncher {
  public:
-  // `resident`: blocks of 256 threads that the device runs at a time.
-  CudaLauncher(cudaStream_t stream, uint32_t resident) : stream_(stream), resident_(resident) {}
+  explicit CudaLauncher(const device::Queue& queue)
+      : stream_(static_cast<cudaStream_t>(queue.stream)), resident_(queue.resident_blocks) {}
 
   template <class K>
   void Launch(uint32_t blocks, const typename K::Params& params) {
@@ -48,5 +50,10 @@ class CudaLauncher {
   uint32_t resident_;
   cudaError_t status_ = cudaSuccess;
 };
+
+inline sparse::FrameInfo InfoOf(const device::DeviceFrame& frame) {
+  return {static_cast<Format>(frame.format), static_cast<DType>(frame.dtype), frame.elements,
+          frame.nnz};
+}
 
 }  // namespace spccl::launch

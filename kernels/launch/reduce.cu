@@ -1,17 +1,19 @@
+#include <span>
+
 #include "kernels/launch/cuda_launcher.cuh"
-#include "kernels/launch/device_codec.h"
-#include "kernels/sparse/device_codec.h"
+#include "kernels/launch/table_functions.h"
 
 namespace spccl::launch {
 
-cudaError_t Reduce(const Queue& queue, DType dtype, RedOp op, std::span<const void* const> inputs,
-                   std::span<void* const> outputs, uint64_t elements) {
-  if (inputs.empty() || inputs.size() > sparse::kMaxReduceBuffers ||
-      outputs.size() > sparse::kMaxReduceBuffers) {
+int Reduce(const Queue* queue, uint8_t dtype, uint8_t redop, const void* const* inputs,
+           uint32_t input_count, void* const* outputs, uint32_t output_count, uint64_t elements) {
+  if (!IsValidDType(dtype) || !IsValidRedOp(redop) || input_count == 0 ||
+      input_count > sparse::kMaxReduceBuffers || output_count > sparse::kMaxReduceBuffers) {
     return cudaErrorInvalidValue;
   }
-  CudaLauncher launcher(queue.stream, queue.resident_blocks);
-  sparse::Reduce(launcher, dtype, op, inputs, outputs, elements);
+  CudaLauncher launcher(*queue);
+  sparse::Reduce(launcher, static_cast<DType>(dtype), static_cast<RedOp>(redop),
+                 std::span(inputs, input_count), std::span(outputs, output_count), elements);
   return launcher.status();
 }
 

@@ -1,14 +1,14 @@
 #include "kernels/launch/cuda_launcher.cuh"
-#include "kernels/launch/device_codec.h"
-#include "kernels/sparse/device_codec.h"
+#include "kernels/launch/table_functions.h"
 
 namespace spccl::launch {
 
-cudaError_t ReduceInto(const Queue& queue, const DeviceFrame& frame, void* accumulator,
-                       DType accumulator_dtype) {
-  CudaLauncher launcher(queue.stream, queue.resident_blocks);
-  sparse::ReduceInto(launcher, {frame.format, frame.dtype, frame.elements, frame.nnz}, frame.frame,
-                     accumulator, accumulator_dtype);
+int ReduceInto(const Queue* queue, const DeviceFrame* frame, void* accumulator,
+               uint8_t accumulator_dtype) {
+  if (!IsKnown(*frame) || !IsValidDType(accumulator_dtype)) return cudaErrorInvalidValue;
+  CudaLauncher launcher(*queue);
+  sparse::ReduceInto(launcher, InfoOf(*frame), frame->frame, accumulator,
+                     static_cast<DType>(accumulator_dtype));
   return launcher.status();
 }
 

@@ -91,6 +91,13 @@ void CopyToMany(B& launcher, DType dtype, const void* input, std::span<void* con
   });
 }
 
+// Calls use.operator()<T, A, Op>() for what only averages do otherwise than all other operations:
+// widening and finishing.
+template <class Use>
+void WithStep(DType dtype, RedOp op, Use use) {
+  op == RedOp::kAvg ? WithStorage<AvgOp>(dtype, use) : WithStorage<SumOp>(dtype, use);
+}
+
 // accumulator[i] = widen(input[i]), to AccumulatorOf(dtype, op). They may be one array where the
 // types are equal.
 template <class B>
@@ -100,8 +107,7 @@ void Widen(B& launcher, DType dtype, RedOp op, const void* input, void* accumula
     return CopyToMany(launcher, dtype, input, std::span<void* const>(&accumulator, 1), elements);
   }
   if (elements == 0) return;
-  // Of the operations only avg makes a difference to the types.
-  WithReduction(dtype, op == RedOp::kAvg ? op : RedOp::kSum, [&]<class T, class A, class>() {
+  WithStep(dtype, op, [&]<class T, class A, class>() {
     if constexpr (!std::is_same_v<T, A>) {
       using Kernel = WidenInto<T, A>;
       const bool aligned =
@@ -119,10 +125,10 @@ void Accumulate(B& launcher, DType accumulator_dtype, RedOp op, const void* part
                 void* accumulator, uint64_t elements) {
   if (elements == 0) return;
   const bool aligned = IsAligned16(partial) && IsAligned16(accumulator);
-  // What avg divides, is summed.
+  // What avg divides, is summed; and a type that is widened is never an accumulator's.
   WithReduction(accumulator_dtype, op == RedOp::kAvg ? RedOp::kSum : op,
                 [&]<class T, class A, class Op>() {
-                  if constexpr (std::is_same_v<T, A>) {  // the others are never accumulators
+                  if constexpr (std::is_same_v<T, A> && !std::is_same_v<Op, AvgOp>) {
                     using Kernel = AccumulateInto<A, Op>;
                     launcher.template Launch<Kernel>(
                         BlocksForAny(launcher, elements, kBlockLanes * Kernel::kCount),
@@ -145,8 +151,7 @@ void Finish(B& launcher, DType dtype, RedOp op, const void* accumulator,
   params.output_count = static_cast<uint32_t>(outputs.size());
   params.ranks = ranks;
   params.elements = elements;
-  // Of the operations that do not divide, any will do: they round alike.
-  WithReduction(dtype, op == RedOp::kAvg ? op : RedOp::kSum, [&]<class T, class A, class Op>() {
+  WithStep(dtype, op, [&]<class T, class A, class Op>() {
     if constexpr (std::is_same_v<Op, AvgOp> || !std::is_same_v<T, A>) {
       using Kernel = FinishInto<T, A, Op>;
       params.aligned = IsAligned16(accumulator);
