@@ -39,7 +39,8 @@ UNIT_OF_PREFIX = {"client/include/spccl/": "api"}
 
 # Headers of the outside world that only some places may include: (name, pattern, allowed places).
 CUDA_PLACES = ["kernels/simt/cuda_lane.cuh", "kernels/launch/", "collective/runtime/cuda/",
-               "collective/transport/nccl/", "base/cuda_status.h", "client/cuda_handles.cc"]
+               "collective/transport/nccl/", "base/cuda_status.h", "client/cuda_handles.cc",
+               "tests/base/cuda/abi_test.cc"]
 RESTRICTED = [
     ("CUDA or NCCL", re.compile(r"^(cuda|nccl|nvml|curand|cooperative_groups|cub/|thrust/|nv/)"),
      CUDA_PLACES),

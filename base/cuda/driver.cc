@@ -99,9 +99,14 @@ absl::Status Driver::ToStatus(Result result, std::string_view what) const {
   if (result == kSuccess) return absl::OkStatus();
   const char* name = nullptr;
   const char* text = nullptr;
-  if (GetErrorName(result, &name) != kSuccess || name == nullptr) name = "unknown CUDA error";
-  if (GetErrorString(result, &text) != kSuccess || text == nullptr) text = "no description";
-  return absl::Status(CodeOf(result), absl::StrCat(std::string(what), ": ", name, " (", text, ")"));
+  (void)GetErrorName(result, &name);
+  (void)GetErrorString(result, &text);
+  const std::string call(what);
+  if (name == nullptr || text == nullptr) {
+    return absl::Status(CodeOf(result),
+                        absl::StrCat(call, ": CUDA error ", result, ", which has no name"));
+  }
+  return absl::Status(CodeOf(result), absl::StrCat(call, ": ", name, " (", text, ")"));
 }
 
 }  // namespace spccl::cuda
