@@ -34,7 +34,7 @@ class DeviceArray {
       SPCCL_MUST(MemAlloc(&memory_, image.size()));
       capacity_ = image.size();
     }
-    SPCCL_MUST(MemcpyHtoD(memory_, image.data(), image.size()));
+    Upload(memory_, image.data(), image.size());
   }
   void MakeZeros(size_t size) {
     const Bytes zeros(size);
@@ -46,7 +46,7 @@ class DeviceArray {
   // What it holds. `intact` becomes false if something outside was written.
   Bytes Read(bool& intact) const {
     Bytes image(offset_ + size_ + kGuard);
-    SPCCL_MUST(MemcpyDtoH(image.data(), memory_, image.size()));
+    Download(image.data(), memory_, image.size());
     for (size_t i = 0; i < image.size(); ++i) {
       if ((i < offset_ || i >= offset_ + size_) && image[i] != kCanary) intact = false;
     }

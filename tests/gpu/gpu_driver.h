@@ -40,8 +40,6 @@ using GraphExec = struct GraphExecHandle*;
   F(MemHostRegister, cuMemHostRegister_v2, (void* memory, size_t bytes, unsigned flags))        \
   F(MemHostGetDevicePointer, cuMemHostGetDevicePointer_v2,                                      \
     (cuda::DevicePtr * pointer, void* memory, unsigned flags))                                  \
-  F(MemcpyHtoD, cuMemcpyHtoD_v2, (cuda::DevicePtr to, const void* from, size_t bytes))          \
-  F(MemcpyDtoH, cuMemcpyDtoH_v2, (void* to, cuda::DevicePtr from, size_t bytes))                \
   F(MemcpyAsync, cuMemcpyAsync,                                                                 \
     (cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes, cuda::Stream stream))              \
   F(PointerGetAttribute, cuPointerGetAttribute,                                                 \
@@ -163,6 +161,24 @@ inline void Drain(cuda::Stream stream, const char* what,
     if (std::chrono::steady_clock::now() > deadline) Stop(kFailed, what, "is not done in time");
     std::this_thread::yield();
   }
+}
+
+// Copies between the GPU's memory and the process's, on a stream of their own; done on return.
+inline void Copy(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes) {
+  static const cuda::Stream stream = [] {
+    cuda::Stream made = nullptr;
+    SPCCL_MUST(StreamCreateWithPriority(&made, cuda::kStreamNonBlocking, 0));
+    return made;
+  }();
+  if (bytes == 0) return;
+  SPCCL_MUST(MemcpyAsync(to, from, bytes, stream));
+  Drain(stream, "a copy");
+}
+inline void Upload(cuda::DevicePtr to, const void* from, size_t bytes) {
+  Copy(to, reinterpret_cast<cuda::DevicePtr>(from), bytes);
+}
+inline void Download(void* to, cuda::DevicePtr from, size_t bytes) {
+  Copy(reinterpret_cast<cuda::DevicePtr>(to), from, bytes);
 }
 
 }  // namespace spccl::gpu_test

@@ -15,12 +15,12 @@ constexpr size_t kInterior = 4096 + 512;  // bytes: what is handed over is not i
 void Fill(cuda::DevicePtr to, uint32_t seed) {
   std::vector<uint32_t> words(kWords);
   for (size_t i = 0; i < kWords; ++i) words[i] = seed + static_cast<uint32_t>(i) * 2654435761u;
-  SPCCL_MUST(MemcpyHtoD(to, words.data(), kBytes));
+  Upload(to, words.data(), kBytes);
 }
 
 bool Holds(cuda::DevicePtr from, uint32_t seed) {
   std::vector<uint32_t> words(kWords);
-  SPCCL_MUST(MemcpyDtoH(words.data(), from, kBytes));
+  Download(words.data(), from, kBytes);
   for (size_t i = 0; i < kWords; ++i) {
     if (words[i] != seed + static_cast<uint32_t>(i) * 2654435761u) return false;
   }

@@ -92,7 +92,7 @@ void EnqueueDaemonResetting(const View& view) {
 
 void ExpectKept(const View& view, uint32_t first, uint32_t last) {
   uint32_t kept[kRounds + 1];
-  SPCCL_MUST(MemcpyDtoH(kept, view.own, sizeof(kept)));
+  Download(kept, view.own, sizeof(kept));
   for (uint32_t round = first; round <= last; ++round) {
     Expect(kept[round] == round, "every round keeps its own number");
   }
@@ -119,7 +119,7 @@ void Rank(Shared& shared, int socket) {
     SPCCL_MUST(GraphLaunch(exec, view.stream));
     Drain(view.stream, "the rank's replay", kLimit);
     uint32_t kept = 0;
-    SPCCL_MUST(MemcpyDtoH(&kept, view.own, sizeof(kept)));
+    Download(&kept, view.own, sizeof(kept));
     Expect(kept == round, "every replay keeps its own number");
   }
   Meet(socket);
