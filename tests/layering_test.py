@@ -38,11 +38,10 @@ MAY_INCLUDE = {
 UNIT_OF_PREFIX = {"client/include/spccl/": "api"}
 
 # Headers of the outside world that only some places may include: (name, pattern, allowed places).
-CUDA_PLACES = ["kernels/simt/cuda_lane.cuh", "kernels/launch/", "collective/runtime/cuda/",
-               "collective/transport/nccl/", "base/cuda_status.h", "client/cuda_handles.cc",
-               "tests/base/cuda/abi_test.cc"]
+CUDA_PLACES = ["kernels/simt/cuda_lane.cuh", "kernels/launch/", "bench/gpu/", "tests/base/cuda/abi_test.cc",
+               "tests/collective/transport/nccl/"]
 RESTRICTED = [
-    ("CUDA or NCCL", re.compile(r"^(cuda|nccl|nvml|curand|cooperative_groups|cub/|thrust/|nv/)"),
+    ("CUDA or NCCL", re.compile(r"^(cuda|nccl|nvml|curand|cusparse|cooperative_groups|cub/|thrust/|nv/)"),
      CUDA_PLACES),
     ("protobuf or gRPC", re.compile(r"^(google/protobuf|grpc)|\.pb\.h$"),
      ["proto/spccl/", "daemon/", "ctl/", "bench/", "tests/"]),

@@ -45,8 +45,8 @@ if [ -z "$arch" ] && nvidia-smi -L >/dev/null 2>&1; then arch=native; fi
 if [ -n "$arch" ]; then
   archs=("-arch=$arch")
 else
-  archs=(-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
-    -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100)
+  archs=(-gencode "arch=compute_80,code=sm_80" -gencode "arch=compute_90,code=sm_90"
+    -gencode "arch=compute_100,code=sm_100" -gencode "arch=compute_100,code=compute_100")
 fi
 
 case "$(uname -m)" in
@@ -65,7 +65,7 @@ bench=(bench/gpu/gpu_codec_bench.cu)
 
 # compile SOURCE...: prints a line of shell for each, all of which can run at the same time.
 cxx_flags=(-std=c++20 -O2 -Wall -fPIC -ffp-contract=off -DSPCCL_NO_AVX512 -I "$root")
-cuda_flags=(-std=c++20 -O3 --expt-relaxed-constexpr "${archs[@]}" -Xcompiler=-fPIC,-fvisibility=hidden
+cuda_flags=(-std=c++20 -O3 --expt-relaxed-constexpr "${archs[@]}" "-Xcompiler=-fPIC,-fvisibility=hidden"
   -I "$root")
 object() {
   local name="${1//\//_}"

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "kernels/host/codec.h"
 #include "tests/gpu/device_array.h"
 
 namespace spccl::gpu_test {
@@ -11,6 +12,13 @@ struct SuiteOptions {
   uint32_t thinning = 1;           // one case in so many, drawn by the seed
   uint64_t large_bytes = 1 << 28;  // of elements, of the largest frames; 0: none
 };
+
+// What the host makes of elements.
+inline Bytes HostFrame(Format format, DType dtype, const Bytes& dense, uint64_t elements) {
+  Bytes frame(MaxFrameBytes(format, dtype, elements) + kEncodeSlack);
+  frame.resize(Encode(format, dtype, dense.data(), elements, frame.data()).frame_bytes);
+  return frame;
+}
 
 // codec_suite_sparse.cc: every format and dtype, frame by frame.
 void TestFrames(Suite& suite, const SuiteOptions& options, std::mt19937_64& rng);

@@ -26,12 +26,6 @@ Bytes Sparse(DType dtype, uint64_t elements, uint64_t one_in, std::mt19937_64& r
   return dense;
 }
 
-Bytes HostFrame(Format format, DType dtype, const Bytes& dense, uint64_t elements) {
-  Bytes frame(MaxFrameBytes(format, dtype, elements) + kEncodeSlack);
-  frame.resize(Encode(format, dtype, dense.data(), elements, frame.data()).frame_bytes);
-  return frame;
-}
-
 // Encodes on two streams at a time, a few times over, with scratch that is not cleared between.
 void TestLargeFrame(Suite& suite, Format format, DType dtype, uint64_t elements, uint64_t one_in,
                     std::mt19937_64& rng) {
@@ -106,9 +100,9 @@ void TestReplay(Suite& suite, std::mt19937_64& rng) {
     from.Make(nullptr, kElements * SizeOf(kDType));
     frame.Make(nullptr, MaxFrameBytes(format, kDType, kElements));
     scratch.MakeZeros(suite.table().scratch_bytes(Code(format), Code(kDType), kElements));
-    Graph graph = nullptr;
-    GraphExec exec = nullptr;
-    SPCCL_MUST(StreamBeginCapture(suite.stream(), kCaptureModeThreadLocal));
+    cuda::Graph graph = nullptr;
+    cuda::GraphExec exec = nullptr;
+    SPCCL_MUST(StreamBeginCapture(suite.stream(), cuda::kStreamCaptureModeThreadLocal));
     const int error = suite.table().encode(suite.queue(), Code(format), Code(kDType), from.get(),
                                            kElements, frame.get(), scratch.get());
     if (error != 0) Stop(kFailed, "encode under capture", suite.table().error_text(error));

@@ -31,12 +31,6 @@ size_t Offset(DType dtype, std::mt19937_64& rng) {
   return rng() % 3 == 0 ? rng() % 16 * SizeOf(dtype) : 0;
 }
 
-Bytes HostFrame(Format format, DType dtype, const Bytes& dense, uint64_t elements) {
-  Bytes frame(MaxFrameBytes(format, dtype, elements) + kEncodeSlack);
-  frame.resize(Encode(format, dtype, dense.data(), elements, frame.data()).frame_bytes);
-  return frame;
-}
-
 FrameHeader HeaderOf(const Bytes& frame) {
   FrameHeader header;
   std::memcpy(&header, frame.data(), sizeof(header));

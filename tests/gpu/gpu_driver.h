@@ -19,9 +19,6 @@ namespace spccl::gpu_test {
 inline constexpr int kFailed = 1;
 inline constexpr int kSkipped = 77;
 
-using Graph = struct GraphHandle*;
-using GraphExec = struct GraphExecHandle*;
-
 // NOLINTBEGIN(google-runtime-int): as the driver has them
 #define SPCCL_GPU_TEST_FUNCTIONS(F)                                                             \
   F(Init, cuInit, (unsigned flags))                                                             \
@@ -78,12 +75,11 @@ using GraphExec = struct GraphExecHandle*;
   F(StreamWriteValue32, cuStreamWriteValue32_v2,                                                \
     (cuda::Stream stream, cuda::DevicePtr word, uint32_t value, unsigned flags))                \
   F(StreamBeginCapture, cuStreamBeginCapture_v2, (cuda::Stream stream, int mode))               \
-  F(StreamEndCapture, cuStreamEndCapture, (cuda::Stream stream, Graph * graph))                 \
+  F(StreamEndCapture, cuStreamEndCapture, (cuda::Stream stream, cuda::Graph * graph))           \
   F(GraphInstantiate, cuGraphInstantiateWithFlags,                                              \
-    (GraphExec * exec, Graph graph, unsigned long long flags))                                  \
-  F(GraphLaunch, cuGraphLaunch, (GraphExec exec, cuda::Stream stream))
+    (cuda::GraphExec * exec, cuda::Graph graph, unsigned long long flags))                      \
+  F(GraphLaunch, cuGraphLaunch, (cuda::GraphExec exec, cuda::Stream stream))
 // NOLINTEND(google-runtime-int)
-inline constexpr int kCaptureModeThreadLocal = 1;
 
 // Who prints: a program's processes have the same output.
 inline const char* role = "main";
@@ -104,7 +100,7 @@ struct Driver {
 inline const Driver& Cuda() {
   static const Driver driver = [] {
     Driver loaded;
-    const char* const named = std::getenv("SPCCL_GPU_TEST_LIBCUDA");
+    const char* const named = std::getenv("SPCCL_CUDA_LIBRARY");
     void* const library = dlopen(named != nullptr ? named : "libcuda.so.1", RTLD_NOW);
     if (library == nullptr) Stop(kSkipped, "no driver", dlerror());
 #define SPCCL_GPU_TEST_LOAD(NAME, SYMBOL, PARAMETERS)                             \

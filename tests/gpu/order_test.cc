@@ -68,10 +68,10 @@ void EnqueueDaemon(const View& view, uint32_t round) {
 
 // The rank's part of a captured operation, on words that every replay finds at 0. The host sets its
 // data before each.
-GraphExec CaptureRank(const View& view) {
-  Graph graph = nullptr;
-  GraphExec exec = nullptr;
-  SPCCL_MUST(StreamBeginCapture(view.stream, kCaptureModeThreadLocal));
+cuda::GraphExec CaptureRank(const View& view) {
+  cuda::Graph graph = nullptr;
+  cuda::GraphExec exec = nullptr;
+  SPCCL_MUST(StreamBeginCapture(view.stream, cuda::kStreamCaptureModeThreadLocal));
   SPCCL_MUST(StreamWriteValue32(view.stream, SPCCL_AT(view, resetting.ready), 1, 0));
   SPCCL_MUST(
       StreamWaitValue32(view.stream, SPCCL_AT(view, resetting.done), 1, cuda::kStreamWaitValueEq));
@@ -113,7 +113,7 @@ void Rank(Shared& shared, int socket) {
   ExpectKept(view, kRounds / 2 + 1, kRounds);
   Meet(socket);
 
-  const GraphExec exec = CaptureRank(view);
+  const cuda::GraphExec exec = CaptureRank(view);
   for (uint32_t round = 1; round <= kRounds; ++round) {
     reinterpret_cast<volatile uint32_t&>(shared.data) = round;
     SPCCL_MUST(GraphLaunch(exec, view.stream));

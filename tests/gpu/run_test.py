@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Tests tests/gpu/run.sh where there is no GPU: with none, with programs that only pretend, and, given
+--fake-driver, with the real ones on a CUDA that runs on the CPU.
+
+  run_test.py [--bin DIR --fake-driver FILE --fake-kernels FILE]
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS = ["codec", "memcheck", "racecheck", "order", "order-mps", "ipc", "ranks-2", "ranks-4", "ranks-8",
+         "nccl", "bench"]
+PROGRAMS = ["gpu-codec-suite", "gpu-order-test", "gpu-ipc-test", "gpu-codec-bench"]
+arguments = argparse.Namespace(bin=None, fake_driver=None, fake_kernels=None)
+
+
+def has_gpu():
+    return any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
+
+
+def run(*options, **environment):
+    """The status, and {step: (verdict, text)}; the last line is under the name 'last'."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SPCCL_")}
+    env.update(environment)
+    result = subprocess.run([HERE / "run.sh", *map(str, options)], env=env, text=True, timeout=100,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    lines = result.stdout.splitlines()
+    found = {"last": (lines[-1].split(":")[0], result.stdout)}
+    for line in lines[:-1]:
+        verdict, name, text = (line.split(maxsplit=2) + ["", "", ""])[:3]
+        found[name] = (verdict, text)
+    return result.returncode, found
+
+
+class RunTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+
+    def pretend(self, **bodies):
+        """Programs in self.bin that end with 0, or do what `bodies` says."""
+        for name in PROGRAMS:
+            path = self.bin / name
+            path.write_text("#!/bin/sh\n" + bodies.get(name.replace("-", "_"), "echo fine") + "\n",
+                            encoding="utf-8")
+            path.chmod(0o755)
+        (self.bin / "libspccl_device.so").touch()
+
+    def run_pretending(self, *options):
+        return run("--bin", self.bin, "--out", self.folder / "out", "--spccl", self.folder, *options,
+                   SPCCL_CUDA_LIBRARY="pretended")
+
+    @unittest.skipIf(has_gpu(), "there is a GPU")
+    def test_without_a_gpu_all_is_skipped(self):
+        status, found = run("--bin", self.bin, "--out", self.folder / "out")
+        self.assertEqual(status, 77, found)
+        self.assertEqual(found["last"][0], "SKIP")
+        for step in STEPS:
+            self.assertEqual(found[step], ("SKIP", "no GPU"))
+
+    def test_a_dry_run_says_what_would_run(self):
+        status, found = run("--dry-run", "--out", self.folder / "out")
+        self.assertEqual(status, 77, found)
+        for step in ["build", *STEPS]:
+            verdict, text = found[step]
+            self.assertEqual(verdict, "SKIP")
+            self.assertIn("would run", text)
+        self.assertIn("build.sh", found["build"][1])
+        self.assertIn("gpu-codec-suite", found["memcheck"][1])
+        self.assertIn("--ranks 4", found["ranks-4"][1])
+
+    def test_passes(self):
+        self.pretend()
+        status, found = self.run_pretending("--only", "codec,order,ipc,bench,nccl")
+        self.assertEqual(status, 0, found)
+        self.assertEqual(found["last"][0], "PASS")
+        self.assertEqual({name for name in found if found[name][0] == "PASS"},
+                         {"codec", "order", "ipc", "bench", "last"})
+        self.assertEqual(found["nccl"][0], "SKIP")
+
+    def test_a_failure_is_told_and_the_others_still_run(self):
+        self.pretend(gpu_order_test="echo words out of order; exit 1")
+        status, found = self.run_pretending("--only", "codec,order,ipc")
+        self.assertEqual(status, 1)
+        self.assertEqual(found["last"][0], "FAIL")
+        self.assertEqual(found["order"][0], "FAIL")
+        self.assertIn("words out of order", found["order"][1])
+        self.assertEqual(found["ipc"][0], "PASS")
+
+    def test_what_hangs_is_ended(self):
+        self.pretend(gpu_ipc_test="sleep 60")
+        status, found = self.run_pretending("--only", "ipc,bench", "--limit", "1")
+        self.assertEqual(status, 1)
+        self.assertIn("not done after 1 s", found["ipc"][1])
+        self.assertEqual(found["bench"][0], "PASS")
+
+    def test_on_a_gpu_what_matters_may_not_be_skipped(self):
+        self.pretend(gpu_codec_suite="echo no driver; exit 77")
+        status, found = self.run_pretending("--only", "codec,order")
+        self.assertEqual(status, 1)
+        self.assertIn("no driver", found["codec"][1])
+
+    def test_refuses_what_it_does_not_know(self):
+        for options in [["--frob"], ["--only", "codec,frob"], ["--bin"], ["--limit", "soon"]]:
+            self.assertEqual(run(*options)[0], 2, options)
+
+    def test_the_scripts_are_clean(self):
+        try:
+            result = subprocess.run(["shellcheck", *sorted(HERE.glob("*.sh"))], text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except FileNotFoundError:
+            self.skipTest("no shellcheck")
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_the_programs_pass_on_a_cuda_that_runs_on_the_cpu(self):
+        if not arguments.fake_driver:
+            self.skipTest("no --fake-driver")
+        steps = "codec,order,ipc" if arguments.fake_kernels else "order,ipc"
+        options = {"SPCCL_CUDA_LIBRARY": arguments.fake_driver, "SPCCL_GPU_CODEC_OPTIONS":
+                   "--thin 150 --large 0"}
+        if arguments.fake_kernels:
+            options["SPCCL_GPU_KERNELS"] = arguments.fake_kernels
+        (self.bin / "libspccl_device.so").touch()
+        for program in PROGRAMS:
+            if (pathlib.Path(arguments.bin) / program).exists():
+                (self.bin / program).symlink_to((pathlib.Path(arguments.bin) / program).resolve())
+        status, found = run("--bin", self.bin, "--out", self.folder / "out", "--only", steps, **options)
+        self.assertEqual(status, 0, found["last"][1])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for option in ["--bin", "--fake-driver", "--fake-kernels"]:
+        parser.add_argument(option)
+    arguments, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
