@@ -208,7 +208,7 @@ class PlantedTest(unittest.TestCase):
             ("examples/a.c", "#include <spccl/spccl.h>"),
             ("tests/daemon/a_test.cc", '#include "client/comm.h"'),
             ("kernels/launch/a.cu", "#include <cuda_runtime.h>"),
-            ("collective/transport/nccl/a.cc", "#include <nccl.h>"),
+            ("tests/collective/transport/nccl/a.cc", "#include <nccl.h>"),
             ("collective/transport/ucx/a.cc", '#include "ucp/api/ucp.h"'),
             ("daemon/metrics/http_server.cc", '#include "boost/beast/http.hpp"'),
             ("daemon/a.cc", '// #include "client/comm.h"'),

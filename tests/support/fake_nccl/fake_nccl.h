@@ -1,0 +1,54 @@
+// An NCCL for tests: the functions that spccl uses, in a shared library to be loaded in NCCL's
+// place, for ranks that are threads of one process.
+//
+// It moves bytes between pieces of host memory, on streams that are the test's. It obeys NCCL's
+// rules and reports who does not: see violations(). A thing that hangs with NCCL (a send and a
+// receive of different sizes, groups in different orders) is reported and ends the world's
+// communicators with an error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collective/transport/nccl/abi.h"
+
+namespace spccl {
+
+// Thread-safe.
+class FakeNccl {
+ public:
+  struct Options {
+    uint64_t seed = 0;  // of how many times a call has to be asked for until it is through
+    // How a host function gets on a stream: it runs when all that is before it is through, and
+    // what is behind it waits.
+    void (*enqueue)(cuda::Stream stream, void (*function)(void*), void* argument) = nullptr;
+    int version = 22809;
+  };
+  // Once before each test. No communicator may be alive.
+  virtual void Reset(const Options& options) = 0;
+
+  // From now on communicators that are being initialised stay so.
+  virtual void HoldInit(bool hold) = 0;
+  // The communicators of this rank report it from now on.
+  virtual void FailRank(int rank, transport::nccl::Result error) = 0;
+  // Its GPU does nothing any more; nobody is told.
+  virtual void StallRank(int rank) = 0;
+
+  // What was done against the rules, in words.
+  virtual std::vector<std::string> violations() = 0;
+  virtual size_t live_communicators() = 0;
+  // Groups that were launched, sends in them, and the most sends of one group of one rank.
+  virtual uint64_t groups() = 0;
+  virtual uint64_t sends() = 0;
+  virtual uint64_t most_sends_a_group() = 0;
+
+ protected:
+  ~FakeNccl() = default;
+};
+
+}  // namespace spccl
+
+// What the library exports beside NCCL's functions.
+extern "C" spccl::FakeNccl* fake_nccl();
