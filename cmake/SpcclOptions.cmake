@@ -1,7 +1,7 @@
 # Options and build-wide settings. Nothing here is specific to one target except through
 # spccl_flags, the interface library that every target of the project links privately.
 option(SPCCL_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(SPCCL_BUILD_BENCH "Build the benchmarks (spccl-perf, codec-bench, peers)" ${PROJECT_IS_TOP_LEVEL})
+option(SPCCL_BUILD_BENCH "Build the benchmarks (spccl-perf, codec-bench, spccl-model, peers)" ${PROJECT_IS_TOP_LEVEL})
 option(SPCCL_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(SPCCL_FUZZ "Build the fuzzers (needs clang; instruments everything for libFuzzer)" OFF)
 set(SPCCL_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")

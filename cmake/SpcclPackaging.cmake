@@ -5,7 +5,7 @@
 #   spcclctl      the operator's tool, its man page and completions
 #   libspcclN     the client library; N is its ABI
 #   libspccl-dev  header, CMake package, pkg-config file, the first program
-#   spccl-tools   spccl-perf, codec-bench and the classifier, to try it with
+#   spccl-tools   spccl-perf, codec-bench, spccl-model and the classifier, to try it with
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGE_VENDOR spccl)
