@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "bench/perf/gpu.h"
 #include "bench/perf/run.h"
 #include "bench/perf/spccl_backend.h"
 #include "bench/support/private_daemon.h"
@@ -19,15 +21,35 @@ namespace {
 
 constexpr char kName[] = "spccl-perf";
 
+// Before a daemon is started, says what is missing where there is no GPU as --device wishes. In a
+// process of its own: one that has initialised CUDA cannot fork others that use it.
+absl::Status FindGpus(const Options& options) {
+  SPCCL_ASSIGN_OR_RETURN(const DeviceWish device, DeviceWish::Parse(options.device));
+  if (!device.cuda) return absl::OkStatus();
+  return RunTeam(1, [&](RankTeam&) { return Gpu::Open(device, 0, options.cuda_library).status(); });
+}
+
+std::vector<std::string> DaemonArguments(const Options& options) {
+  std::vector<std::string> arguments = options.daemon_arguments;
+  if (options.device != "host" && !options.cuda_library.empty()) {
+    arguments.insert(arguments.begin(), "--gpu-driver=" + options.cuda_library);
+  }
+  return arguments;
+}
+
 absl::StatusOr<bool> RunOnDaemons(const Options& options) {
   // What the ranks, which are forked later, wish of their communicator. Auto wishes nothing: the
   // daemon's settings decide, or whatever the environment says already.
   if (options.algo != "auto") setenv("SPCCL_ALGO", options.algo.c_str(), 1);
+  if (!options.cuda_library.empty()) {
+    setenv("SPCCL_CUDA_LIBRARY", options.cuda_library.c_str(), 1);
+  }
   if (options.codec != "auto") setenv("SPCCL_CODEC", options.codec.c_str(), 1);
+  SPCCL_RETURN_IF_ERROR(FindGpus(options));
   SPCCL_ASSIGN_OR_RETURN(const Daemons daemons, GetDaemons({.runtime_dir = options.runtime_dir,
                                                             .nodes = options.nodes,
                                                             .binary = options.daemon_binary,
-                                                            .arguments = options.daemon_arguments,
+                                                            .arguments = DaemonArguments(options),
                                                             .launcher = options.launcher}));
   SPCCL_ASSIGN_OR_RETURN(const SharedArena arena, SharedArena::Create(sizeof(std::atomic<bool>)));
   auto* const all_right = new (arena.data()) std::atomic<bool>(true);

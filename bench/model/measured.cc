@@ -16,9 +16,8 @@ namespace {
 std::optional<Kernel> KernelFrom(const std::string& name) {
   if (name == "encode") return Kernel::kEncode;
   if (name == "decode") return Kernel::kDecode;
-  if (name == "reduce_into") return Kernel::kCombine;
+  if (name == "reduce-into") return Kernel::kCombine;
   if (name == "fused") return Kernel::kFused;
-  if (name == "copy") return Kernel::kDense;
   return std::nullopt;
 }
 
@@ -28,24 +27,31 @@ std::string Text(const nlohmann::json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// 0 where it is no number.
+double Number(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? found->get<double>() : 0;
+}
+
 struct Line {
-  std::optional<Kernel> kernel;  // none: not one of ours
+  std::optional<Kernel> kernel;  // none: not one of ours, or not measured
   Format format = Format::kDense;
   double sparsity = 0, rate = 0;
+  double memory_rate = 0;  // 0: not known
 };
 
 absl::StatusOr<Line> Read(std::string_view text, DType dtype) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
   if (Text(json, "dtype") != NameOf(dtype)) return Line{};
-  Line line{.kernel = KernelFrom(Text(json, "kernel"))};
+  Line line{.kernel = KernelFrom(Text(json, "operation"))};
   if (!line.kernel) return line;
   const auto rate = json.find("gbps");
-  if (rate == json.end() || !rate->is_number() || !(rate->get<double>() > 0)) {
-    return absl::InvalidArgumentError("gbps: expected a number above 0");
+  if (rate == json.end() || !rate->is_number() || !(rate->get<double>() >= 0)) {
+    return absl::InvalidArgumentError("gbps: expected a number, 0 or more");
   }
   line.rate = rate->get<double>() * 1e9;
-  if (line.kernel == Kernel::kDense) return line;
+  if (line.rate == 0) return Line{};
   const std::optional<Format> format = FormatFromName(Text(json, "format"));
   if (!format || *format == Format::kDense || IsLossy(*format)) {
     return absl::InvalidArgumentError("format: expected pici, pici-column, coo or gap");
@@ -57,6 +63,8 @@ absl::StatusOr<Line> Read(std::string_view text, DType dtype) {
   if (!is_number || !(line.sparsity >= 0 && line.sparsity <= 1)) {
     return absl::InvalidArgumentError("sparsity: expected a number from 0 to 1");
   }
+  const double bytes = Number(json, "bytes"), copy = Number(json, "copy_seconds");
+  if (bytes > 0 && copy > 0) line.memory_rate = 2 * bytes / copy;  // each is read and written
   return line;
 }
 
@@ -74,10 +82,7 @@ absl::StatusOr<int> AddMeasured(std::string_view text, DType dtype, KernelRates*
     if (!line.ok()) return Annotate(line.status(), absl::StrCat("line ", number));
     if (!line->kernel) continue;
     ++taken;
-    if (line->kernel == Kernel::kDense) {
-      result.memory_rate = 2 * line->rate;  // each byte is read and written
-      continue;
-    }
+    if (line->memory_rate > 0) result.memory_rate = line->memory_rate;
     measured[{*line->kernel, line->format}][1 - line->sparsity] = 1 / line->rate;
   }
   for (const auto& [key, seconds] : measured) {

@@ -10,11 +10,12 @@
 
 namespace spccl::bench::model {
 
-// Takes the place of the floors in *rates with what `text` has, a JSON object a line. Of each the
-// keys are read: kernel (encode, decode, reduce_into, fused or copy), format, dtype, sparsity, and
-// gbps, 10^9 bytes of dense elements in a second (of a copy: bytes copied). Of several at one
-// sparsity the last counts. Other lines, and those of another type, are passed over. Returns how
-// many were taken; an error names the line.
+// Puts what `text` has, lines of gpu-codec-bench --json (bench/gpu/report.h), in place of the
+// floors in *rates. Of each line the keys are read: operation (encode, decode, reduce-into or
+// fused), format, dtype, sparsity, gbps (10^9 bytes of dense elements in a second; 0: not
+// measured), and where they are there bytes and copy_seconds, which give the memory's rate. Of
+// several at one sparsity the last counts. Other lines, and those of another type, are passed over.
+// Returns how many were taken; an error names the line.
 absl::StatusOr<int> AddMeasured(std::string_view text, DType dtype, KernelRates* rates);
 
 }  // namespace spccl::bench::model

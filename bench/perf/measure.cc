@@ -19,8 +19,10 @@ class Input {
     const auto* begin = static_cast<const std::byte*>(backend.send());
     copy_.assign(begin, begin + problem.send_bytes());
   }
-  void Restore() {
-    if (!copy_.empty()) std::memcpy(backend_.send(), copy_.data(), copy_.size());
+  absl::Status Restore() {
+    if (copy_.empty()) return absl::OkStatus();
+    std::memcpy(backend_.send(), copy_.data(), copy_.size());
+    return backend_.ToDevice();
   }
 
  private:
@@ -31,7 +33,7 @@ class Input {
 absl::Status RunTimed(Team& team, Backend& backend, Input& input, int count,
                       std::vector<double>* times_us) {
   for (int i = 0; i < count; ++i) {
-    input.Restore();
+    SPCCL_RETURN_IF_ERROR(input.Restore());
     SPCCL_RETURN_IF_ERROR(team.Barrier());
     const int64_t begin = MonotonicNanos();
     SPCCL_RETURN_IF_ERROR(backend.Run());
@@ -44,8 +46,10 @@ absl::StatusOr<uint64_t> CountWrong(Team& team, Backend& backend, const Problem&
                                     const Pattern& pattern) {
   std::memset(backend.recv(), 0x5a, problem.recv_bytes());
   pattern.Fill(team.rank(), backend.send());  // after it: the two may overlap
+  SPCCL_RETURN_IF_ERROR(backend.ToDevice());
   SPCCL_RETURN_IF_ERROR(team.Barrier());
   SPCCL_RETURN_IF_ERROR(backend.Run());
+  SPCCL_RETURN_IF_ERROR(backend.FromDevice());
   double wrong = static_cast<double>(pattern.CountWrong(team.rank(), backend.recv()));
   SPCCL_RETURN_IF_ERROR(team.SumOverRanks({&wrong, 1}));
   return static_cast<uint64_t>(wrong);
@@ -143,6 +147,7 @@ absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
   std::memset(backend.recv(), 0,
               problem.recv_bytes());  // its pages are there before the clock runs
   pattern.Fill(team.rank(), backend.send());
+  SPCCL_RETURN_IF_ERROR(backend.ToDevice());
   Input input(backend, problem);
 
   std::vector<Measurement> results(std::max<size_t>(1, options.settings.size()));
@@ -156,6 +161,7 @@ absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
   }
   for (size_t i = 0; i < results.size(); ++i) {
     if (team.rank() == 0) SetTraffic(traffic[i], &results[i]);
+    results[i].device_name = backend.device_name();
     SPCCL_RETURN_IF_ERROR(team.MaxOverRanks(results[i].times_us));
     if (!options.check) continue;
     if (!options.settings.empty() && team.rank() == 0) {

@@ -48,6 +48,11 @@ class Backend {
   virtual absl::Status Open(const Problem& problem) = 0;
   virtual void* send() = 0;  // problem.send_bytes()
   virtual void* recv() = 0;  // problem.recv_bytes(); overlaps send() when in place
+  // Of a library that works on a device's memory the two are the host's copies of it: ToDevice()
+  // brings both over, FromDevice() brings back what recv() shall have.
+  virtual absl::Status ToDevice() { return absl::OkStatus(); }
+  virtual absl::Status FromDevice() { return absl::OkStatus(); }
+  virtual std::string device_name() const { return ""; }  // of a device, once opened
   // Whether Run() leaves something else in send() than what it found there.
   virtual bool overwrites_input() const = 0;
 
@@ -73,7 +78,8 @@ struct Measurement {
   std::map<std::string, double> decisions;
   std::map<std::string, double> spent_us;
   std::vector<SendStep> last_sends;
-  std::string ran;  // the algorithm of the last operation; empty: not known
+  std::string ran;          // the algorithm of the last operation; empty: not known
+  std::string device_name;  // rank 0's; empty: the host
 };
 
 // One measurement for each of options.settings, or one where there are none. Collective over the

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "bench/perf/gpu.h"
 #include "bench/perf/pattern.h"
 
 namespace spccl::bench {
@@ -122,6 +123,22 @@ Setting ParseSetting(const std::string& text, const Tool& tool) {
   return setting;
 }
 
+// Where ranks' buffers are, and the driver of such devices.
+void AddDevice(CLI::App& app, Options& options) {
+  app.add_option("--device", options.device,
+                 "of the buffers: host; cuda, where each rank takes the node's next GPU, round and "
+                 "round; or cuda:N, one GPU for all")
+      ->check([](const std::string& text) {
+        const absl::StatusOr<DeviceWish> wish = DeviceWish::Parse(text);
+        return wish.ok() ? std::string() : std::string(wish.status().message());
+      })
+      ->capture_default_str();
+  app.add_option(
+         "--cuda-library", options.cuda_library,
+         "the CUDA driver, of ranks and private daemons (default: the system's, libcuda.so.1)")
+      ->envname("SPCCL_CUDA_LIBRARY");
+}
+
 void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& socket) {
   options.algo = tool.algorithms.front();
   options.codec = tool.codecs.front();
@@ -136,6 +153,7 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
       ->check(CLI::IsMember(tool.buffers))
       ->capture_default_str();
   if (!tool.uses_daemon) return AddPlaces(app, tool, options);
+  AddDevice(app, options);
   CLI::Option* folder = app.add_option("--runtime-dir", options.runtime_dir,
                                        "folder of the sockets of a running daemon");
   app.add_option("--socket", socket,
@@ -193,6 +211,9 @@ ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) 
   if (options.nodes > 1 && !(options.runtime_dir.empty() && socket.empty())) {
     return refuse("--nodes starts private daemons; it does not go with one that runs already");
   }
+  if (options.device != "host" && options.buffers == "malloc") {
+    return refuse("--buffers malloc: a device's memory comes from its driver (alloc or register)");
+  }
   const absl::StatusOr<std::vector<uint64_t>> bytes = ParseSizes(sizes);
   if (!bytes.ok()) return refuse(absl::StrCat("--sizes: ", bytes.status().message()));
   for (const uint64_t size : *bytes) {
@@ -200,6 +221,9 @@ ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) 
         MakeProblem(options.op, options.dtype, options.redop, options.ranks, size);
     if (!problem.ok()) return refuse(absl::StrCat("--sizes: ", problem.status().message()));
     options.problems.push_back(*problem);
+  }
+  if (options.cuda_library.find('/') != std::string::npos) {  // daemons have folders of their own
+    options.cuda_library = std::filesystem::absolute(options.cuda_library).string();
   }
   if (!socket.empty()) {
     // Clients find a daemon by the folder of its sockets, whose names are fixed.

@@ -45,6 +45,8 @@ struct Options {
   std::string daemon_binary;  // of the private one; empty: beside this program
   std::vector<std::string> daemon_arguments;
   std::string launcher;           // of the private ones; see DaemonWish
+  std::string device = "host";    // of the buffers; see DeviceWish
+  std::string cuda_library;       // the CUDA driver; empty: the system's
   std::vector<Problem> problems;  // one a size
 };
 

@@ -72,8 +72,10 @@ std::string TableHead(std::string_view tool, const Options& options) {
       options.ranks, " ranks",
       options.nodes > 1 ? absl::StrCat(" on ", options.nodes, " nodes") : "", ", sparsity ",
       options.sparsity, ", seed ", options.seed, ", algo ", options.algo, ", codec ", options.codec,
-      ", buffers ", options.buffers, options.in_place ? ", in place" : "", ", ", options.iters,
-      " iterations after ", options.warmup, "\n",
+      ", buffers ", options.buffers,
+      options.device == "host" ? "" : absl::StrCat(", device ", options.device),
+      options.in_place ? ", in place" : "", ", ", options.iters, " iterations after ",
+      options.warmup, "\n",
       absl::StrFormat("#%12s %10s %10s %10s %9s %9s %7s %9s  %s\n", "bytes", "min us", "p50 us",
                       "mean us", "algbw GB/s", "busbw GB/s", "wrong", "wire/dense",
                       "sends by format and phase, threads' time"));
@@ -109,6 +111,8 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"positions", options.clustered ? "clustered" : "uniform"},
       {"seed", options.seed},
       {"buffers", options.buffers},
+      {"device", options.device},
+      {"device_name", nullptr},
       {"in_place", options.in_place},
       {"iters", options.iters},
       {"time_us_min", time.min},
@@ -120,6 +124,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"wire_bytes", measured.wire_bytes},
       {"dense_bytes", measured.dense_bytes},
   };
+  if (!measured.device_name.empty()) line["device_name"] = measured.device_name;
   for (int i = 0; i < kFormatCount; ++i) {
     line["sends"][std::string(NameOf(static_cast<Format>(i)))] = measured.sends_by_format[i];
   }

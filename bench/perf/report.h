@@ -24,7 +24,8 @@ std::string TableRow(const Problem& problem, const Options& options, const Setti
                      const Measurement& measured);
 
 // Keys: tool, op, dtype, redop, algo, ran (the algorithm of the last operation), codec, ranks,
-// nodes, bytes, sparsity, seed, buffers, in_place, iters, time_us_min, time_us_p50, time_us_mean,
+// nodes, bytes, sparsity, seed, buffers, device (as --device has it), device_name (of rank 0's
+// GPU; null on the host), in_place, iters, time_us_min, time_us_p50, time_us_mean,
 // time_us_p99, algbw_gbps, busbw_gbps (10^9 bytes per second, of time_us_p50), wire_bytes,
 // dense_bytes (per operation, of all ranks; both 0 when nothing went as frames), sends (per
 // operation, by format),

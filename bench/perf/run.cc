@@ -18,7 +18,10 @@ void Print(const std::string& text) {
 absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& backend,
                                  const Options& options) {
   const bool prints = team.rank() == 0;
-  if (prints && !options.json) Print(TableHead(tool, options));
+  if (prints && !options.json) {
+    Print(TableHead(tool, options));
+    if (const std::string name = backend.device_name(); !name.empty()) Print("# on " + name + "\n");
+  }
   bool right = true;
   for (const Problem& problem : options.problems) {
     SPCCL_ASSIGN_OR_RETURN(const std::vector<Measurement> all,

@@ -22,6 +22,10 @@ absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& tea
                                                                    const Options& options,
                                                                    const Daemons& daemons) {
   std::unique_ptr<SpcclBackend> backend(new SpcclBackend(team.rank(), options));
+  SPCCL_ASSIGN_OR_RETURN(const DeviceWish device, DeviceWish::Parse(options.device));
+  if (device.cuda) {  // before the communicator, which looks whether CUDA is in use
+    SPCCL_ASSIGN_OR_RETURN(backend->gpu_, Gpu::Open(device, team.rank(), options.cuda_library));
+  }
   spcclUniqueId id = {};
   if (team.rank() == 0) {
     SPCCL_RETURN_IF_ERROR(backend->ToStatus(spcclGetUniqueId(&id), "spcclGetUniqueId"));
@@ -46,7 +50,19 @@ absl::Status SpcclBackend::ToStatus(spcclResult_t result, const char* what) cons
       absl::StrCat(what, ": ", spcclGetErrorString(result), ": ", spcclGetLastError(comm_)));
 }
 
+absl::StatusOr<SpcclBackend::Buffer> SpcclBackend::AllocateOnGpu(uint64_t bytes) {
+  Buffer buffer;
+  SPCCL_ASSIGN_OR_RETURN(buffer.on_gpu, GpuBuffer::Create(gpu_.get(), bytes));
+  buffer.data = buffer.on_gpu->device();
+  if (options_.buffers == "register") {
+    SPCCL_RETURN_IF_ERROR(ToStatus(spcclCommRegister(comm_, buffer.data, bytes, &buffer.handle),
+                                   "spcclCommRegister"));
+  }
+  return buffer;
+}
+
 absl::StatusOr<SpcclBackend::Buffer> SpcclBackend::Allocate(uint64_t bytes) {
+  if (gpu_ != nullptr) return AllocateOnGpu(bytes);
   Buffer buffer;
   if (options_.buffers == "alloc") {
     SPCCL_RETURN_IF_ERROR(ToStatus(spcclMemAlloc(&buffer.data, bytes), "spcclMemAlloc"));
@@ -69,7 +85,9 @@ absl::StatusOr<SpcclBackend::Buffer> SpcclBackend::Allocate(uint64_t bytes) {
 void SpcclBackend::Release(Buffer& buffer) {
   if (buffer.data == nullptr) return;
   if (buffer.handle != nullptr) spcclCommDeregister(comm_, buffer.handle);
-  if (options_.buffers == "alloc") {
+  if (buffer.on_gpu != nullptr) {
+    buffer.on_gpu.reset();
+  } else if (options_.buffers == "alloc") {
     spcclMemFree(buffer.data);
   } else {
     std::free(buffer.data);
@@ -95,29 +113,66 @@ absl::Status SpcclBackend::Open(const Problem& problem) {
   return absl::OkStatus();
 }
 
+void* SpcclBackend::InHost(void* address) const {
+  if (gpu_ == nullptr) return address;
+  auto* const at = static_cast<std::byte*>(address);
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.on_gpu == nullptr) continue;
+    std::byte* const begin = buffer.on_gpu->device();
+    if (at >= begin && at < begin + buffer.on_gpu->bytes()) {
+      return buffer.on_gpu->host() + (at - begin);
+    }
+  }
+  return nullptr;
+}
+
+absl::Status SpcclBackend::ToDevice() {
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.on_gpu != nullptr) SPCCL_RETURN_IF_ERROR(buffer.on_gpu->Upload());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpcclBackend::FromDevice() {
+  // In place there is but one, which also has the result.
+  const Buffer& buffer = buffers_[1].on_gpu != nullptr ? buffers_[1] : buffers_[0];
+  return buffer.on_gpu != nullptr ? buffer.on_gpu->Download() : absl::OkStatus();
+}
+
 bool SpcclBackend::overwrites_input() const {
   return options_.in_place && Reduces(problem_.op.kind);
 }
 
 absl::Status SpcclBackend::Run() {
+  SPCCL_RETURN_IF_ERROR(Call());
+  if (gpu_ == nullptr) return absl::OkStatus();
+  SPCCL_RETURN_IF_ERROR(gpu_->Synchronize());
+  // The stream goes on after an error, which is told apart from it.
+  spcclResult_t result = spcclSuccess;
+  SPCCL_RETURN_IF_ERROR(ToStatus(spcclCommGetAsyncError(comm_, &result), "spcclCommGetAsyncError"));
+  return ToStatus(result, "on the GPU");
+}
+
+absl::Status SpcclBackend::Call() {
   const Operation& op = problem_.op;
   const auto dtype = static_cast<spcclDataType_t>(op.dtype);
   const auto redop = static_cast<spcclRedOp_t>(op.redop);
+  auto* const stream = gpu_ == nullptr ? nullptr : reinterpret_cast<spcclStream_t>(gpu_->stream());
   switch (op.kind) {
     case Collective::kAllGather:
-      return ToStatus(spcclAllGather(send_, recv_, op.count, dtype, comm_, nullptr),
+      return ToStatus(spcclAllGather(send_, recv_, op.count, dtype, comm_, stream),
                       "spcclAllGather");
     case Collective::kReduceScatter:
-      return ToStatus(spcclReduceScatter(send_, recv_, op.count, dtype, redop, comm_, nullptr),
+      return ToStatus(spcclReduceScatter(send_, recv_, op.count, dtype, redop, comm_, stream),
                       "spcclReduceScatter");
     case Collective::kAllReduce:
-      return ToStatus(spcclAllReduce(send_, recv_, op.count, dtype, redop, comm_, nullptr),
+      return ToStatus(spcclAllReduce(send_, recv_, op.count, dtype, redop, comm_, stream),
                       "spcclAllReduce");
     case Collective::kBroadcast:
-      return ToStatus(spcclBroadcast(send_, recv_, op.count, dtype, op.root, comm_, nullptr),
+      return ToStatus(spcclBroadcast(send_, recv_, op.count, dtype, op.root, comm_, stream),
                       "spcclBroadcast");
     case Collective::kScatter:
-      return ToStatus(spcclScatter(send_, recv_, op.count, dtype, op.root, comm_, nullptr),
+      return ToStatus(spcclScatter(send_, recv_, op.count, dtype, op.root, comm_, stream),
                       "spcclScatter");
   }
   return absl::InvalidArgumentError("no such operation");

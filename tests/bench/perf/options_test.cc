@@ -55,6 +55,19 @@ TEST(ParseOptions, ReadsTheWholeLine) {
   EXPECT_EQ(options.problems[1].op.count, (64u << 20) / 2 / 4);
 }
 
+TEST(ParseOptions, ReadsTheDevice) {
+  EXPECT_EQ(Parse({}).options.device, "host");
+  const ParsedOptions parsed = Parse({"--device", "cuda:3", "--cuda-library", "libcuda.so.1"});
+  ASSERT_TRUE(parsed.go_on) << parsed.text;
+  EXPECT_EQ(parsed.options.device, "cuda:3");
+  EXPECT_EQ(parsed.options.cuda_library, "libcuda.so.1");
+  // A path, unlike a name, is looked for from here.
+  EXPECT_EQ(Parse({"--device=cuda", "--cuda-library=a/b.so"}).options.cuda_library.front(), '/');
+  EXPECT_THAT(Parse({"--device", "tpu"}).text, HasSubstr("expected host, cuda or cuda:N"));
+  EXPECT_THAT(Parse({"--device=cuda", "--buffers=malloc"}).text, HasSubstr("--buffers malloc"));
+  EXPECT_TRUE(Parse({"--device=cuda", "--buffers=register"}).go_on);
+}
+
 TEST(ParseOptions, ReadsSettingsThatTakeTurns) {
   const ParsedOptions parsed = Parse({"--settings", "codec=coo,threshold=0.25", "--settings",
                                       "threshold=auto", "--positions", "clustered"});

@@ -74,6 +74,22 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   EXPECT_EQ(line.at("decisions").at("reduce_scatter/known-above"), 1);
   EXPECT_EQ(line.at("spent_us").at("encode"), 12.5);
   EXPECT_EQ(line.at("wrong"), 3);
+  EXPECT_EQ(line.at("device"), "host");
+  EXPECT_TRUE(line.at("device_name").is_null());
+}
+
+TEST(JsonLine, NamesTheDevice) {
+  Options options;
+  options.device = "cuda";
+  Measurement measured = Example();
+  measured.device_name = "A GPU";
+  const Problem problem =
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
+  const auto line =
+      nlohmann::json::parse(JsonLine("spccl-perf", problem, options, nullptr, measured));
+  EXPECT_EQ(line.at("device"), "cuda");
+  EXPECT_EQ(line.at("device_name"), "A GPU");
+  EXPECT_THAT(TableHead("spccl-perf", options), HasSubstr(", device cuda,"));
 }
 
 TEST(JsonLine, SaysNothingOfWhatWasNotChecked) {
