@@ -7,10 +7,11 @@
   channels.png     time by the number of channels
   wire.png         bytes of frames over what entropy allows, by the share of zeros
   phases-*.png     where the time of an operation went
+  model-*.png      what the cost model expects: how many times as fast as dense, by the number of GPUs
 
 Read: thresholds.csv and channels.csv of `bench/across.sh sweeps`, measurements.csv of all of
-`bench/across.sh`, points.csv of spccl-tune, and files of lines that spccl-perf, mpi-perf, gloo-perf
-and codec-bench print with --json. What a plot has no data for is said, and which command makes it.
+`bench/across.sh`, points.csv of spccl-tune, and files of lines that spccl-perf, mpi-perf, gloo-perf,
+codec-bench and spccl-model print with --json. What a plot has no data for is said, and which command makes it.
 """
 
 import argparse
@@ -34,6 +35,7 @@ MAKES = {
     "channels": "bench/across.sh sweeps --what channels, or spccl-tune --channels 1,2,4",
     "wire": "codec-bench --json with several --sparsity and --format",
     "phases": "spccl-perf --nodes 2 --json",
+    "model": "spccl-model --json",
 }
 # One measured operation, whatever measured it.
 Run = collections.namedtuple("Run", "who op where sparsity bytes ranks time_us")
@@ -75,7 +77,7 @@ class Data:
 
     def __init__(self):
         self.thresholds, self.channels, self.frames, self.spent = [], [], [], []
-        self.runs = []
+        self.runs, self.projections = [], []
 
     def read(self, path):
         if path.is_dir():
@@ -117,6 +119,10 @@ class Data:
                                  int(row["ranks"]), ms * 1e3))
 
     def take_line(self, line):
+        if line.get("tool") == "spccl-model":
+            if "speedup" in line:
+                self.projections.append(line)
+            return
         if "frame_bytes" in line:
             self.frames.append(line)
             return
@@ -295,8 +301,32 @@ plot {bars}
     return made
 
 
+def plot_model(data, out):
+    made = 0
+    for (preset, op, size), lines in grouped(
+            data.projections, lambda r: (r["preset"], r["op"], r["bytes"])).items():
+        blocks, curves = "", []
+        for (sparsity, algorithm), rows in grouped(
+                lines, lambda r: (r["sparsity"], r["algo"])).items():
+            name = f"d{len(curves)}"
+            blocks += block(name, sorted([row["gpus"], f"{row['speedup']:.4f}"] for row in rows))
+            curves.append(f"${name} using 1:2 with linespoints pt 7 "
+                          f"title '{100 * sparsity:.6g}% zeros, {algorithm}'")
+        gnuplot(out / f"model-{file_name(preset, op, size)}.png",
+                f"{op}, {size_name(size)}, {preset}: projected, not measured", blocks + f"""
+set xlabel 'GPUs'
+set ylabel 'times as fast as dense'
+set logscale x 2
+set yrange [0:*]
+set key outside bottom center vertical maxrows 4
+plot {', '.join(curves)}, 1 with lines lc rgb 'black' title 'dense'
+""")
+        made += 1
+    return made
+
+
 PLOTS = {"heat": plot_heat, "thresholds": plot_thresholds, "channels": plot_channels,
-         "wire": plot_wire, "phases": plot_phases}
+         "wire": plot_wire, "phases": plot_phases, "model": plot_model}
 
 
 def need_gnuplot():

@@ -50,6 +50,11 @@ def frame_line(form, sparsity, frame_bytes):
             "sparsity": sparsity, "frame_bytes": frame_bytes}
 
 
+def model_line(gpus, speedup):
+    return {"tool": "spccl-model", "preset": "perlmutter", "op": "all_reduce", "bytes": 1 << 30,
+            "gpus": gpus, "sparsity": 0.99, "algo": "ring", "speedup": speedup}
+
+
 @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is missing")
 class PlotsTest(unittest.TestCase):
 
@@ -79,17 +84,19 @@ class PlotsTest(unittest.TestCase):
             "thresholds.csv": THRESHOLDS, "channels.csv": CHANNELS, "points.csv": POINTS,
             "measurements.csv": MEASURED,
             "perf.jsonl": "\n".join(map(json.dumps, lines)) + "\nnot a line\n",
-            "codec.jsonl": "\n".join(map(json.dumps, frames))})
+            "codec.jsonl": "\n".join(map(json.dumps, frames)),
+            "model.jsonl": "\n".join(json.dumps(model_line(8 * n, 3 / n)) for n in (1, 2, 4))})
         self.assertEqual(missing, [])
         self.assertEqual(names, {
             "thresholds-1gbit.png", "channels.png", "wire.png", "phases-all_gather-2.png",
             "heat-all_gather-0.9.png", "heat-all_reduce-0.99.png",
-            "heat-all_reduce-1gbit--1-a-host-0.99.png"})
+            "heat-all_reduce-1gbit--1-a-host-0.99.png",
+            "model-perlmutter-all_reduce-1073741824.png"})
 
     def test_what_is_missing_is_named(self):
         names, missing = self.draw({"channels.csv": CHANNELS})
         self.assertEqual(names, {"channels.png"})
-        self.assertEqual(missing, ["heat", "thresholds", "wire", "phases"])
+        self.assertEqual(missing, ["heat", "thresholds", "wire", "phases", "model"])
         self.assertEqual(set(plots.MAKES), set(plots.PLOTS))
 
 
