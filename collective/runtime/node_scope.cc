@@ -9,6 +9,9 @@
 #include "collective/plan/check.h"
 #include "collective/plan/make_plan.h"
 #include "collective/policy/slice.h"
+#include "collective/runtime/cuda/bounced_transport.h"
+#include "collective/runtime/cuda/gpu_plan.h"
+#include "collective/runtime/cuda/make_gpu_task.h"
 #include "collective/runtime/host/plan_task.h"
 #include "collective/transport/mesh/mesh_transport.h"
 #include "kernels/host/codec.h"
@@ -138,11 +141,9 @@ std::optional<OpKind> NodeScope::Follow(const Lead& lead) {
   return std::nullopt;
 }
 
-absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
-                                                std::span<const RankBuffers> local,
-                                                const policy::Settings& settings,
-                                                const policy::Tuning& tuning,
-                                                const OpenTransport& open, DoneFn done) {
+absl::StatusOr<PlannedTask> NodeScope::MakeTask(
+    const OpDesc& op, std::span<const RankBuffers> local, const policy::Settings& settings,
+    const policy::Tuning& tuning, const OpenTransport& open, DoneFn done, Gpus* gpus) {
   DeclineRelays(local);
   SPCCL_RETURN_IF_ERROR(CheckOperation(op, local.size()));
   const policy::Choice choice = policy::ChoosePlan(tuning, op, topology_);
@@ -168,11 +169,25 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
                             ? choice.slice_bytes
                             : policy::SliceBytes(tuning, op, ranks(), chunk);
   options.pool = &transport::FramePool::Shared();
+  std::vector<Gpu*> rails;
+  if (OnGpu(local)) {
+    if (gpus == nullptr) return absl::FailedPreconditionError("there is no GPU here");
+    SPCCL_ASSIGN_OR_RETURN(rails, RailsOf(*gpus, op, ranks(), local_ranks_, local));
+    options.slice_bytes =
+        tuning.slice_bytes != 0 ? tuning.slice_bytes : GpuSliceBytesBetweenNodes(op, chunk);
+    options.open_lanes =
+        GpuOpenLanes(rails.size(), static_cast<uint32_t>(options.plan->plan.participants()));
+  }
   // Nothing that is sent is larger than the slice, dense, in the type of its partial sums.
-  const uint64_t elements = SliceElements(op, options.slice_bytes);
+  const uint64_t elements = SliceElements(
+      op, options.slice_bytes, rails.empty() ? kLargestSliceBytes : kLargestGpuSliceBytes);
   const DType widest = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
   const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
   SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));
+  if (!rails.empty()) {
+    far = std::make_unique<BouncedTransport>(*gpus, rails, std::move(far));
+    options.runner = std::make_shared<GpuRunner>(*gpus, std::move(rails), local);
+  }
   options.transport = std::make_unique<transport::MeshTransport>(is_local_, std::move(far));
   return PlannedTask{
       .task = std::make_unique<PlanTask>(std::move(options), std::move(done)),

@@ -26,6 +26,7 @@
 
 namespace spccl::runtime {
 
+class Gpus;
 struct PreparedPlan;
 
 // Opens an operation's transport to the ranks of other nodes, and tells them so: on all nodes with
@@ -60,13 +61,16 @@ class NodeScope {
   // codec and thresholds of `settings` are this node's own (its algorithm is not looked at: it goes
   // into the tuning where that is made). Culprits in results are global ranks.
   //
+  // Where local buffers are on GPUs (cuda/make_gpu_task.h), which are `gpus`', the task runs
+  // itself, as MakeGpuTask's. All nodes then have theirs on GPUs, for their slices are others.
+  //
   // An operation without elements runs too, so that ranks that disagree learn it. The task's end is
   // told from within RunOne or Cancel, never by a transport's thread; it may be idle for long,
   // while it waits for frames.
   absl::StatusOr<PlannedTask> MakeTask(const OpDesc& op, std::span<const RankBuffers> local,
                                        const policy::Settings& settings,
                                        const policy::Tuning& tuning, const OpenTransport& open,
-                                       DoneFn done);
+                                       DoneFn done, Gpus* gpus = nullptr);
 
   // Tells how the operation of the last MakeTask went, and how long it took: where a threshold is
   // auto, the next of its kind leans towards that, or goes the way that has been fastest. Of one

@@ -94,10 +94,9 @@ std::vector<std::shared_ptr<transport::BusyMeter>> Meters(const PreparedPlan& pl
 
 }  // namespace
 
-uint64_t SliceElements(const OpDesc& op, size_t slice_bytes) {
+uint64_t SliceElements(const OpDesc& op, size_t slice_bytes, size_t largest_bytes) {
   const DType partial = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
-  const size_t bytes =
-      std::min(slice_bytes == 0 ? kDefaultSliceBytes : slice_bytes, kLargestSliceBytes);
+  const size_t bytes = std::min(slice_bytes == 0 ? kDefaultSliceBytes : slice_bytes, largest_bytes);
   return std::max(bytes / SizeOf(partial) / kSliceGranule * kSliceGranule, kSliceGranule);
 }
 
@@ -107,12 +106,15 @@ PlanTask::PlanTask(Options options, DoneFn done)
       costs_(options.costs),
       first_policy_(options.settings, options.op, costs_ ? &*costs_ : nullptr, options.habit),
       transport_(std::move(options.transport)),
+      runner_(std::move(options.runner)),
       context_{.op = options.op,
                .plan = options.plan,
                .ranks = std::move(options.ranks),
                .node_of_rank = std::move(options.node_of_rank),
-               .layout = Layout(options.op, options.plan->plan.chunks,
-                                SliceElements(options.op, options.slice_bytes)),
+               .layout = Layout(
+                   options.op, options.plan->plan.chunks,
+                   SliceElements(options.op, options.slice_bytes,
+                                 runner_ == nullptr ? kLargestSliceBytes : kLargestGpuSliceBytes)),
                .lossy = options.settings.lossy,
                .streaming = Streams(options.op, options.plan->plan, mine_),
                .meters = Meters(*options.plan),
@@ -138,6 +140,7 @@ PlanTask::~PlanTask() {
 }
 
 Progress PlanTask::RunOne(Scratch scratch) {
+  if (runner_ != nullptr) return Progress::kDone;  // nothing is here to claim
   uint64_t work_elements = 0;
   Progress progress;
   do {
@@ -360,6 +363,7 @@ void PlanTask::End() {
     done = std::move(done_);
     result = std::move(result_);
   }
+  if (runner_ != nullptr) runner_->End();
   done(result);
 }
 
@@ -374,7 +378,8 @@ void PlanTask::Cancel(absl::Status reason, int culprit_rank) {
     wakes = TakeWake();
   }
   if (wakes) Wake();
-  if (ends) End();
+  if (ends) return End();
+  if (runner_ != nullptr) runner_->Cancel();
 }
 
 }  // namespace spccl::runtime

@@ -1,4 +1,4 @@
-// Runs a plan on host memory, frame by frame.
+// Runs a plan, frame by frame, on host memory or wherever its runner does.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,12 @@ namespace spccl::runtime {
 
 // Elements of a slice, for slices of `slice_bytes` of partial sums; 0: chosen by measurement (see
 // plan_task.cc). Nodes that share an operation must come to the same.
-uint64_t SliceElements(const OpDesc& op, size_t slice_bytes);
+// `largest_bytes`: what more than that is taken for.
+uint64_t SliceElements(const OpDesc& op, size_t slice_bytes,
+                       size_t largest_bytes = kLargestSliceBytes);
+
+// The same for slices in GPUs' memory.
+inline constexpr size_t kLargestGpuSliceBytes = transport::FramePool::kLargestFrame / 2;
 
 // Runs the participants of a plan that are this node's; frames of the others come by the transport.
 //
@@ -33,6 +38,9 @@ uint64_t SliceElements(const OpDesc& op, size_t slice_bytes);
 //
 // One lock guards who runs what; it is never held while data is touched. Machines that became
 // runnable last run first: a frame is then worked on by the thread in whose cache it is.
+//
+// With a runner the task runs itself: what can run is handed to the runner at once, as far as lanes
+// are open, by whoever made it so; all else is the same.
 //
 // Frames may come before their lane is open here, or before their participant is at their step:
 // they wait. A frame that the plan does not have at that place is refused, so what waits is bounded
@@ -53,6 +61,7 @@ class PlanTask final : public Task, private transport::Sink {
     uint32_t open_lanes = 0;  // 0: enough for the machine's threads, and for the way between nodes
     std::unique_ptr<transport::Transport> transport;
     transport::FramePool* pool = nullptr;  // outlives the task
+    std::shared_ptr<StepRunner> runner;    // null: the threads that call RunOne, on host memory
   };
 
   // Frames may come, and the operation may fail, from within the constructor on; its end is told
@@ -60,6 +69,8 @@ class PlanTask final : public Task, private transport::Sink {
   PlanTask(Options options, DoneFn done);
   ~PlanTask() override;
 
+  bool RunsItself() const override { return runner_ != nullptr; }
+  void Start() override;
   Progress RunOne(Scratch scratch) override;
   void Cancel(absl::Status reason, int culprit_rank) override;
   TaskLook Look() override;
@@ -122,6 +133,23 @@ class PlanTask final : public Task, private transport::Sink {
   bool TakeEnd();   // true for the one caller that must call End()
   bool TakeWake();  // true if the waker must be called
 
+  // With a runner.
+
+  // Requires mutex_: claims all that can run.
+  std::vector<Claim> TakeRuns();
+  // Hands them over; if there are none, and only then, `this` may be gone already.
+  void Launch(std::vector<Claim> claims);
+  void EndRun(const Claim& claim, const StepResult& result);
+  // What a run does that is none, for as long as it keeps the task from ending.
+  void EndHold(absl::Status status, bool begun);
+  // Requires mutex_. After a change by others than runs: what is to be done without the lock.
+  struct Follow {
+    bool wakes = false, cancels = false, holds = false;
+    std::vector<Claim> claims;
+  };
+  Follow TakeFollow();
+  void Do(Follow follow);
+
   // The claim's waits, to the ring of this thread.
   void WriteWaits(const Claim& claim) const;
   void FailFromAfar(absl::Status status, int culprit_rank);
@@ -132,6 +160,7 @@ class PlanTask final : public Task, private transport::Sink {
   const std::optional<policy::Costs> costs_;
   const policy::SendPolicy first_policy_;
   const std::unique_ptr<transport::Transport> transport_;
+  const std::shared_ptr<StepRunner> runner_;
   const StepContext context_;
   DoneFn done_;
 
@@ -144,6 +173,7 @@ class PlanTask final : public Task, private transport::Sink {
   uint64_t runs_done_ = 0;
   uint32_t running_ = 0;
   bool failed_ = false, ended_ = false;
+  bool begun_ = false;   // with a runner: it may be given runs
   bool parked_ = false;  // a thread was told kIdle since the last wake
   OpResult result_;
 };

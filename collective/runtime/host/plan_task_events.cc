@@ -11,7 +11,7 @@ using plan::kNobody;
 using plan::Step;
 
 void PlanTask::OnRoom() {
-  bool wakes = false;
+  Follow follow;
   {
     const std::lock_guard lock(mutex_);
     if (failed_ || ended_) return;
@@ -20,23 +20,24 @@ void PlanTask::OnRoom() {
       machine->state = State::kNoFrame;
       QueueIfRunnable(machine, /*at_end=*/false);
     }
-    wakes = TakeWake();
+    follow = TakeFollow();
   }
-  if (wakes) Wake();
+  Do(std::move(follow));
 }
 
 // A transport's thread does not end the operation: the transport would have to stop, and its owner
 // to drop it, within a call of its own; and the task may still be in its constructor. Whoever asks
-// next for a step ends it: the task is in a queue, or somebody is woken.
+// next for a step ends it: the task is in a queue, or somebody is woken. With a runner, a thread of
+// the runner's.
 void PlanTask::FailFromAfar(absl::Status status, int culprit_rank) {
-  bool wakes;
+  Follow follow;
   {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     FailLocked(std::move(status), culprit_rank);
-    wakes = TakeWake();
+    follow = TakeFollow();
   }
-  if (wakes) Wake();
+  Do(std::move(follow));
 }
 
 void PlanTask::OnPeerFailed(uint32_t rank, absl::Status reason) {
@@ -87,7 +88,7 @@ absl::Status PlanTask::CheckTag(const transport::Tag& tag) const {
 }
 
 void PlanTask::OnFrame(const transport::Tag& tag, transport::Frame frame) {
-  bool wakes;
+  Follow follow;
   {
     const std::lock_guard lock(mutex_);
     if (failed_ || ended_) return;
@@ -103,9 +104,9 @@ void PlanTask::OnFrame(const transport::Tag& tag, transport::Frame frame) {
         early_[{tag.lane, place}].push_back({tag, std::move(frame)});
       }
     }
-    wakes = TakeWake();
+    follow = TakeFollow();
   }
-  if (wakes) Wake();
+  Do(std::move(follow));
 }
 
 }  // namespace spccl::runtime

@@ -1,7 +1,9 @@
-// Carries out steps of a plan for one slice, on host memory: receive, reduce, encode, store, send.
+// Carries out steps of a plan for one slice: receive, reduce, encode, store, send. On host memory
+// by RunSteps; elsewhere by a StepRunner.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -41,5 +43,30 @@ struct StepResult {
 
 // Allocates nothing but frames. Thread-safe for different (participant, lane).
 StepResult RunSteps(const StepContext& context, StepArgs args);
+
+// Carries out the runs of one operation somewhere else than on the thread that has them, and tells
+// later that they have ended. Thread-safe.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+
+  // Calls `begun` when the ranks' buffers may be touched: before the first run, once. It, like the
+  // functions of the others, is called by a thread of the runner's and not from within. The context
+  // stays until End.
+  virtual void Begin(const StepContext& context, std::function<void(absl::Status)> begun) = 0;
+
+  // RunSteps, but for the scratch, which is empty. `ended` comes when nothing touches the run's
+  // buffers and frames any more.
+  virtual void Run(const StepContext& context, StepArgs args,
+                   std::function<void(StepResult)> ended) = 0;
+
+  // What Begin waits for need not come any more.
+  virtual void Cancel() = 0;
+
+  virtual void Post(std::function<void()> work) = 0;
+
+  // The operation has ended; no run is left.
+  virtual void End() = 0;
+};
 
 }  // namespace spccl::runtime

@@ -1,0 +1,62 @@
+// Work on GPUs is written down in the order in which it is done, as coroutines: what they await is
+// that a thread is theirs, or that what they have enqueued has ended. No thread waits meanwhile.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+
+#include "absl/status/status.h"
+#include "collective/runtime/cuda/gpus.h"
+
+namespace spccl::runtime {
+
+// A coroutine that nobody waits for: runs until it awaits something, and frees itself at its end.
+struct Detached {
+  // NOLINTBEGIN(readability-identifier-naming): as the language has it
+  struct promise_type {
+    Detached get_return_object() const { return {}; }
+    std::suspend_never initial_suspend() const noexcept { return {}; }
+    std::suspend_never final_suspend() const noexcept { return {}; }
+    void return_void() const {}
+    [[noreturn]] void unhandled_exception() const { std::terminate(); }
+  };
+};
+
+// co_await ThreadOf(gpu): goes on on its issuing thread.
+class ThreadOf {
+ public:
+  explicit ThreadOf(Gpu& gpu) : gpu_(gpu) {}
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> caller) const {
+    gpu_.Post([caller] { caller.resume(); });
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  Gpu& gpu_;
+};
+
+// status = co_await EndOf(gpu, stream): on its issuing thread; goes on there when all that has been
+// enqueued on the stream so far has ended, or the GPU has failed.
+class EndOf {
+ public:
+  EndOf(Gpu& gpu, void* stream, bool waits = false) : gpu_(gpu), stream_(stream), waits_(waits) {}
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> caller) {
+    // The awaiter lives in the coroutine, until it goes on.
+    gpu_.WhenEnded(stream_, waits_, [this, caller](const absl::Status& status) {
+      status_ = status;
+      caller.resume();
+    });
+  }
+  absl::Status await_resume() noexcept { return std::move(status_); }
+  // NOLINTEND(readability-identifier-naming)
+
+ private:
+  Gpu& gpu_;
+  void* const stream_;
+  const bool waits_;
+  absl::Status status_;
+};
+
+}  // namespace spccl::runtime

@@ -1,0 +1,70 @@
+#include "collective/runtime/cuda/gpu_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::runtime {
+namespace {
+
+// Between these a GPU's kernels are long beside what it costs to start and to end them.
+constexpr size_t kLeastSliceBytes = size_t{4} << 20;
+constexpr size_t kMostSliceBytes = size_t{16} << 20;
+// So that a rail has something to do while one slice of it is being ended by the host.
+constexpr size_t kSlicesPerRail = 4;
+constexpr uint32_t kLanesPerRail = 4;
+// Of a chunk, so that its way to another node overlaps with the work on it.
+constexpr size_t kSlicesBetweenNodes = 8;
+
+}  // namespace
+
+absl::StatusOr<std::vector<Gpu*>> RailsOf(Gpus& gpus, const OpDesc& op, uint32_t ranks,
+                                          std::span<const uint32_t> here,
+                                          std::span<const RankBuffers> buffers) {
+  std::set<int> used;
+  const auto use = [&](uint32_t rank, const MemoryView& memory, uint64_t elements) {
+    if (elements == 0 && !memory.on_gpu()) return absl::OkStatus();
+    if (!memory.on_gpu()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", rank, " has its buffer in the host's memory, others on GPUs"));
+    }
+    if (static_cast<size_t>(memory.gpu()) >= gpus.count()) {
+      return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " has its buffer on GPU ",
+                                                     memory.gpu(), " of ", gpus.count()));
+    }
+    used.insert(memory.gpu());
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const bool sends = !HasRoot(op.kind) || here[i] == op.root;
+    if (sends) {
+      SPCCL_RETURN_IF_ERROR(use(here[i], buffers[i].send, SendElements(op, ranks)));
+    }
+    SPCCL_RETURN_IF_ERROR(use(here[i], buffers[i].recv, RecvElements(op, ranks)));
+  }
+  if (used.empty()) used.insert(0);  // an operation without elements
+  std::vector<Gpu*> rails;
+  for (const int gpu : used) rails.push_back(&gpus.at(static_cast<size_t>(gpu)));
+  return rails;
+}
+
+size_t GpuSliceBytes(const OpDesc& op, uint64_t chunk_elements, size_t rails) {
+  const DType partial = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
+  const uint64_t bytes = chunk_elements * SizeOf(partial);
+  return std::clamp<uint64_t>(bytes / (rails * kSlicesPerRail), kLeastSliceBytes, kMostSliceBytes);
+}
+
+size_t GpuSliceBytesBetweenNodes(const OpDesc& op, uint64_t chunk_elements) {
+  const DType partial = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
+  const uint64_t bytes = chunk_elements * SizeOf(partial);
+  return std::clamp<uint64_t>(bytes / kSlicesBetweenNodes, kLeastSliceBytes / 4, kLeastSliceBytes);
+}
+
+uint32_t GpuOpenLanes(size_t rails, uint32_t participants) {
+  const auto lanes = static_cast<uint32_t>(rails) * kLanesPerRail;
+  return participants == 1 ? lanes * 2 : lanes;
+}
+
+}  // namespace spccl::runtime

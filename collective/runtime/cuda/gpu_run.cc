@@ -1,0 +1,393 @@
+#include "collective/runtime/cuda/gpu_run.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "kernels/host/codec.h"
+
+namespace spccl::runtime {
+
+using plan::Operand;
+using plan::Step;
+using plan::StepKind;
+using transport::Frame;
+
+namespace {
+
+uint8_t Code(DType type) {
+  return static_cast<uint8_t>(type);
+}
+uint8_t Code(RedOp op) {
+  return static_cast<uint8_t>(op);
+}
+const FrameHeader& HeaderOf(const Frame& frame) {
+  return *static_cast<const FrameHeader*>(frame.header());
+}
+// A sum that is divided at the end is a sum until then.
+RedOp PartialOp(RedOp op) {
+  return op == RedOp::kAvg ? RedOp::kSum : op;
+}
+
+}  // namespace
+
+Detached RunOnGpu(Gpus& gpus, Gpu& gpu, const StepContext& context, StepArgs args,
+                  std::function<void(StepResult)> ended) {
+  co_await ThreadOf(gpu);
+  StepResult result;
+  {
+    GpuRun run(gpus, gpu, context, std::move(args));
+    absl::Status status = gpu.status();
+    if (status.ok()) status = run.Work();
+    if (status.ok() && run.CountsResult()) {
+      status = run.Count();
+      const absl::Status end = co_await EndOf(gpu, run.stream());
+      status.Update(end);
+      if (status.ok()) run.NoteResultCounted();
+    }
+    if (status.ok() && run.Encodes()) {
+      run.Decide();
+      if (run.CountsInput()) {
+        status = run.Count();
+        const absl::Status end = co_await EndOf(gpu, run.stream());
+        status.Update(end);
+        if (status.ok()) run.NoteInputCounted();
+      }
+      if (status.ok() && run.Compresses()) {
+        status = run.Compress();
+        const absl::Status end = co_await EndOf(gpu, run.stream());
+        status.Update(end);
+        run.SetEnded();
+        if (status.ok()) run.NoteCompressed();
+      }
+      if (status.ok() && !run.Compresses()) status = run.MakeDense();
+    }
+    if (run.is_busy()) {
+      const absl::Status end = co_await EndOf(gpu, run.stream());
+      status.Update(end);
+    }
+    if (status.ok()) status = run.Post();
+    result = run.TakeResult(std::move(status));
+  }
+  ended(std::move(result));
+}
+
+GpuRun::GpuRun(Gpus& gpus, Gpu& gpu, const StepContext& context, StepArgs args)
+    : gpus_(gpus),
+      gpu_(gpu),
+      codec_(gpus.codec()),
+      context_(context),
+      op_(context.op),
+      args_(std::move(args)),
+      use_(context.plan->uses[args_.participant][args_.step]),
+      run_(context.plan->RunAt(args_.participant, args_.step)),
+      partial_type_(context.partial_type()),
+      chunk_(run_[0].chunk),
+      queue_(gpu.QueueOf(args_.lane)),
+      slice_(gpus, gpu, context, args_.participant, chunk_, args_.lane),
+      elements_(slice_.elements()) {}
+
+absl::Status GpuRun::Kernel(int error, std::string_view what) {
+  busy_ = true;
+  if (error == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("GPU ", gpu_.index(), " (", gpu_.name(), "), kernel ",
+                                          std::string(what), ": ", codec_.error_text(error)));
+}
+
+absl::Status GpuRun::Driver(cuda::Result result, std::string_view what) {
+  busy_ = true;
+  return gpus_.driver()->ToStatus(result, what);
+}
+
+device::DeviceFrame GpuRun::InfoOf(const Frame& frame) const {
+  const FrameHeader& header = HeaderOf(frame);
+  return {.format = header.format,
+          .dtype = header.dtype,
+          .elements = header.element_count,
+          .nnz = header.nnz,
+          .frame = frame.data()};
+}
+
+bool GpuRun::IsDense(const Frame& frame) {
+  return static_cast<Format>(HeaderOf(frame).format) == Format::kDense;
+}
+
+absl::Status GpuRun::Work() {
+  const Step& step = run_[0];
+  if (Receives(step.kind)) SPCCL_RETURN_IF_ERROR(CheckFrame(step));
+  switch (step.kind) {
+    case StepKind::kCopy:
+      return Copy();
+    case StepKind::kSend:
+      return Send(step);
+    case StepKind::kForward:
+      PassOn(run_, std::move(args_.frame));
+      return absl::OkStatus();
+    case StepKind::kReduceForward:
+    case StepKind::kReduceKeep: {
+      Frame sum;
+      SPCCL_RETURN_IF_ERROR(Combine(step, &sum));
+      const bool keeps = step.kind == StepKind::kReduceKeep;
+      if (keeps && use_.keep_partial) args_.held->Put(HeldKind::kPartial, chunk_, sum.Share());
+      const void* const values = ValuesOf(sum);
+      SendLater(run_.subspan(keeps ? 1 : 0), values, partial_type_, std::move(sum));
+      return absl::OkStatus();
+    }
+    case StepKind::kReduceStore:
+      return ReduceStore(step);
+    case StepKind::kStore:
+    case StepKind::kStoreForward:
+      SPCCL_RETURN_IF_ERROR(Store(args_.frame));
+      PassOn(run_.subspan(step.kind == StepKind::kStore ? 1 : 0), std::move(args_.frame));
+      return absl::OkStatus();
+  }
+  return absl::InternalError("unknown step");
+}
+
+DType GpuRun::TypeOnTheWay(const Step& step) const {
+  const bool partial = step.phase == Phase::kReduceScatter && step.contributions > 1;
+  return partial ? partial_type_ : op_.dtype;
+}
+
+// Of what came from another node the transport has checked that it is a frame; here it must be one
+// that this step may have.
+absl::Status GpuRun::CheckFrame(const Step& step) {
+  const FrameHeader& header = HeaderOf(args_.frame);
+  const DType type = TypeOnTheWay(step);
+  const bool exact = IsValidFormat(header.format) && !IsLossy(static_cast<Format>(header.format));
+  if (args_.frame.gpu() == gpu_.index() && exact && header.dtype == Code(type) &&
+      header.element_count == elements_ && header.nnz <= elements_) {
+    return absl::OkStatus();
+  }
+  result_.culprit_rank = static_cast<int>(RankOf(step.from));
+  return absl::DataLossError(
+      absl::StrCat("rank ", RankOf(args_.participant), " received a bad frame from rank ",
+                   RankOf(step.from), " (chunk ", chunk_, ", slice ", args_.lane, "): format ",
+                   header.format, ", type ", header.dtype, ", ", header.element_count,
+                   " elements instead of ", elements_, " of type ", Code(type)));
+}
+
+absl::StatusOr<Frame> GpuRun::NewDense(DType type) {
+  SPCCL_ASSIGN_OR_RETURN(Frame frame, gpu_.TakeFrame(DenseBytes(type) + kEncodeSlack));
+  frame.set_size_bytes(WrapDense(type, elements_, frame.header()));
+  SPCCL_RETURN_IF_ERROR(Driver(
+      gpus_.driver()->MemcpyAsync(reinterpret_cast<cuda::DevicePtr>(frame.data()),
+                                  reinterpret_cast<cuda::DevicePtr>(frame.header()),
+                                  sizeof(FrameHeader), static_cast<cuda::Stream>(queue_.stream)),
+      "cuMemcpyAsync"));
+  in_use_.push_back(frame.Share());
+  return frame;
+}
+
+absl::Status GpuRun::Copy() {
+  SPCCL_ASSIGN_OR_RETURN(const auto inputs, slice_.Inputs());
+  SPCCL_ASSIGN_OR_RETURN(const auto outputs, slice_.Outputs());
+  if (elements_ > 0 && Reduces(op_.kind)) {
+    // The only participant: its input is the result.
+    SPCCL_RETURN_IF_ERROR(
+        Kernel(codec_.reduce(&queue_, Code(op_.dtype), Code(op_.redop), inputs.data(),
+                             static_cast<uint32_t>(inputs.size()), outputs.data(),
+                             static_cast<uint32_t>(outputs.size()), elements_),
+               "reduce"));
+  } else {
+    SPCCL_RETURN_IF_ERROR(WriteToOutputs(inputs[0]));
+  }
+  SPCCL_RETURN_IF_ERROR(slice_.Spread());
+  SendLater(run_.subspan(1), outputs[0], op_.dtype, Frame());
+  return absl::OkStatus();
+}
+
+absl::Status GpuRun::WriteToOutputs(const void* values) {
+  SPCCL_ASSIGN_OR_RETURN(const auto outputs, slice_.Outputs());
+  if (elements_ == 0) return absl::OkStatus();
+  return Kernel(codec_.copy_to_many(&queue_, Code(op_.dtype), values, outputs.data(),
+                                    static_cast<uint32_t>(outputs.size()), elements_),
+                "copy");
+}
+
+absl::Status GpuRun::Store(const Frame& frame) {
+  in_use_.push_back(frame.Share());
+  if (elements_ == 0) return absl::OkStatus();
+  if (IsDense(frame)) {
+    SPCCL_RETURN_IF_ERROR(WriteToOutputs(ValuesOf(frame)));
+    return slice_.Spread();
+  }
+  SPCCL_ASSIGN_OR_RETURN(const auto outputs, slice_.Outputs());
+  const device::DeviceFrame info = InfoOf(frame);
+  for (void* const output : outputs) {
+    SPCCL_RETURN_IF_ERROR(Kernel(codec_.decode(&queue_, &info, output), "decode"));
+  }
+  return slice_.Spread();
+}
+
+absl::Status GpuRun::Send(const Step& step) {
+  if (step.operand == Operand::kOutput) {
+    if (Frame* const held = args_.held->Find(HeldKind::kFinal, chunk_)) {
+      PassOn(run_, held->Share());
+      return absl::OkStatus();
+    }
+    SPCCL_ASSIGN_OR_RETURN(const auto outputs, slice_.Outputs());
+    SendLater(run_, outputs[0], op_.dtype, Frame());
+    return absl::OkStatus();
+  }
+  Source source;
+  SPCCL_RETURN_IF_ERROR(ReadOperand(step, &source));
+  Frame holder = std::move(source.spare);
+  if (!holder.valid()) {
+    const HeldKind kind = step.operand == Operand::kPartial ? HeldKind::kPartial : HeldKind::kInput;
+    if (const Frame* const held = args_.held->Find(kind, chunk_)) holder = held->Share();
+  }
+  SendLater(run_, source.data, source.type, std::move(holder));
+  return absl::OkStatus();
+}
+
+GpuRun::Source GpuRun::UseHeld(HeldKind kind, Frame* held, DType type, bool keep) {
+  Source source{.data = ValuesOf(*held), .type = type};
+  in_use_.push_back(held->Share());
+  if (keep) return source;
+  source.spare = std::move(*held);
+  args_.held->Drop(kind, chunk_);
+  return source;
+}
+
+absl::Status GpuRun::ReadInput(Source* source) {
+  source->type = slice_.InputType();
+  if (Frame* const held = args_.held->Find(HeldKind::kInput, chunk_)) {
+    *source = UseHeld(HeldKind::kInput, held, source->type, use_.keep_input);
+    return absl::OkStatus();
+  }
+  SPCCL_ASSIGN_OR_RETURN(const auto inputs, slice_.Inputs());
+  if (slice_.one_input()) {
+    source->data = inputs[0];
+    return absl::OkStatus();
+  }
+  // Into a frame: so a dense send needs no copy, and a reduction may be made in it.
+  SPCCL_ASSIGN_OR_RETURN(Frame frame, NewDense(partial_type_));
+  void* const sum = ValuesOf(frame);
+  if (elements_ > 0 && partial_type_ == op_.dtype) {
+    SPCCL_RETURN_IF_ERROR(
+        Kernel(codec_.reduce(&queue_, Code(op_.dtype), Code(PartialOp(op_.redop)), inputs.data(),
+                             static_cast<uint32_t>(inputs.size()), &sum, 1, elements_),
+               "reduce"));
+  } else if (elements_ > 0) {
+    SPCCL_ASSIGN_OR_RETURN(const Frame room, NewDense(partial_type_));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      SPCCL_RETURN_IF_ERROR(WidenTo(inputs[i], op_.dtype, i == 0 ? sum : ValuesOf(room)));
+      if (i == 0) continue;
+      SPCCL_RETURN_IF_ERROR(Kernel(codec_.accumulate(&queue_, Code(partial_type_), Code(op_.redop),
+                                                     ValuesOf(room), sum, elements_),
+                                   "accumulate"));
+    }
+  }
+  source->data = sum;
+  if (use_.keep_input) {
+    args_.held->Put(HeldKind::kInput, chunk_, std::move(frame));
+  } else {
+    source->spare = std::move(frame);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuRun::ReadOperand(const Step& step, Source* source) {
+  if (step.operand != Operand::kPartial) return ReadInput(source);
+  Frame* const held = args_.held->Find(HeldKind::kPartial, chunk_);
+  SPCCL_CHECK(held != nullptr);  // the plan was checked
+  // What this step keeps takes the place of what it reads.
+  const bool keep = use_.keep_partial && step.kind != StepKind::kReduceKeep;
+  *source = UseHeld(HeldKind::kPartial, held, partial_type_, keep);
+  return absl::OkStatus();
+}
+
+absl::Status GpuRun::WidenTo(const void* from, DType type, void* to) {
+  if (type == partial_type_) {
+    return Kernel(codec_.copy_to_many(&queue_, Code(type), from, &to, 1, elements_), "copy");
+  }
+  return Kernel(codec_.widen(&queue_, Code(type), Code(op_.redop), from, to, elements_), "widen");
+}
+
+absl::Status GpuRun::Combine(const Step& step, Frame* sum) {
+  in_use_.push_back(args_.frame.Share());
+  Source own;
+  SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
+  if (elements_ == 0) {
+    SPCCL_ASSIGN_OR_RETURN(*sum, NewDense(partial_type_));
+    return absl::OkStatus();
+  }
+  const bool sparse = !IsDense(args_.frame) && SparsityPays(op_.dtype, op_.redop);
+  return sparse ? CombineSparse(std::move(own), sum) : CombineDense(step, own, sum);
+}
+
+absl::Status GpuRun::CombineSparse(Source own, Frame* sum) {
+  const bool fits = own.spare.valid() && own.type == partial_type_;
+  // The run's own share does not count.
+  if (fits) {
+    std::erase_if(in_use_, [&](const Frame& one) { return one.data() == own.spare.data(); });
+  }
+  if (fits && own.spare.unique()) {
+    *sum = std::move(own.spare);
+    in_use_.push_back(sum->Share());
+  } else {
+    if (own.spare.valid()) in_use_.push_back(std::move(own.spare));
+    SPCCL_ASSIGN_OR_RETURN(*sum, NewDense(partial_type_));
+    SPCCL_RETURN_IF_ERROR(WidenTo(own.data, own.type, ValuesOf(*sum)));
+  }
+  const device::DeviceFrame info = InfoOf(args_.frame);
+  return Kernel(codec_.reduce_into(&queue_, &info, ValuesOf(*sum), Code(partial_type_)),
+                "reduce-into");
+}
+
+absl::Status GpuRun::CombineDense(const Step& step, const Source& own, Frame* sum) {
+  const DType came = TypeOnTheWay(step);
+  SPCCL_ASSIGN_OR_RETURN(*sum, NewDense(partial_type_));
+  const std::byte* values = ValuesOf(args_.frame);
+  if (!IsDense(args_.frame)) {
+    // Nothing that this side sends; but the sender chooses the format.
+    SPCCL_ASSIGN_OR_RETURN(const Frame room, NewDense(came));
+    const device::DeviceFrame info = InfoOf(args_.frame);
+    SPCCL_RETURN_IF_ERROR(Kernel(codec_.decode(&queue_, &info, ValuesOf(room)), "decode"));
+    values = ValuesOf(room);
+  }
+  const void* wide = own.data;
+  if (own.type != partial_type_) {
+    SPCCL_ASSIGN_OR_RETURN(const Frame room, NewDense(partial_type_));
+    SPCCL_RETURN_IF_ERROR(WidenTo(own.data, own.type, ValuesOf(room)));
+    wide = ValuesOf(room);
+  }
+  SPCCL_RETURN_IF_ERROR(WidenTo(values, came, ValuesOf(*sum)));
+  return Kernel(codec_.accumulate(&queue_, Code(partial_type_), Code(op_.redop), wide,
+                                  ValuesOf(*sum), elements_),
+                "accumulate");
+}
+
+absl::Status GpuRun::ReduceStore(const Step& step) {
+  SPCCL_ASSIGN_OR_RETURN(const auto outputs, slice_.Outputs());
+  const uint32_t ranks = context_.plan->plan.ranks();
+  const DType own_type = step.operand == Operand::kPartial ? partial_type_ : slice_.InputType();
+  if (elements_ > 0 && IsDense(args_.frame) && TypeOnTheWay(step) == op_.dtype &&
+      own_type == op_.dtype && (op_.redop != RedOp::kAvg || ranks == 2)) {
+    // One pass over what came, the operand and the outputs.
+    in_use_.push_back(args_.frame.Share());
+    Source own;
+    SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
+    const void* const inputs[] = {ValuesOf(args_.frame), own.data};
+    SPCCL_RETURN_IF_ERROR(
+        Kernel(codec_.reduce(&queue_, Code(op_.dtype), Code(op_.redop), inputs, 2, outputs.data(),
+                             static_cast<uint32_t>(outputs.size()), elements_),
+               "reduce"));
+  } else {
+    Frame sum;
+    SPCCL_RETURN_IF_ERROR(Combine(step, &sum));
+    if (elements_ > 0) {
+      SPCCL_RETURN_IF_ERROR(Kernel(
+          codec_.finish(&queue_, Code(op_.dtype), Code(op_.redop), ValuesOf(sum), outputs.data(),
+                        static_cast<uint32_t>(outputs.size()), elements_, ranks),
+          "finish"));
+    }
+  }
+  SPCCL_RETURN_IF_ERROR(slice_.Spread());
+  SendLater(run_.subspan(1), outputs[0], op_.dtype, Frame());
+  return absl::OkStatus();
+}
+
+}  // namespace spccl::runtime

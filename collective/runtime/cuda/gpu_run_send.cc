@@ -1,0 +1,210 @@
+// The sending half of a run on a GPU.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+#include "collective/runtime/cuda/gpu_run.h"
+#include "kernels/host/codec.h"
+
+namespace spccl::runtime {
+
+using plan::Operand;
+using plan::Step;
+using policy::Decision;
+using policy::Reason;
+using transport::Frame;
+
+namespace {
+
+uint8_t Code(DType type) {
+  return static_cast<uint8_t>(type);
+}
+uint8_t Code(Format format) {
+  return static_cast<uint8_t>(format);
+}
+cuda::DevicePtr PointerOf(const void* memory) {
+  return reinterpret_cast<cuda::DevicePtr>(memory);
+}
+
+}  // namespace
+
+void GpuRun::SendLater(std::span<const Step> sends, const void* values, DType type, Frame holder) {
+  sends_ = sends;
+  values_ = values;
+  type_ = type;
+  holder_ = std::move(holder);
+}
+
+void GpuRun::PassOn(std::span<const Step> sends, Frame frame) {
+  if (use_.keep_frame) args_.held->Put(HeldKind::kFinal, chunk_, frame.Share());
+  if (sends.empty()) return;
+  policy::Link link = policy::Link::kIntra;
+  for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
+  const auto format = static_cast<Format>(static_cast<const FrameHeader*>(frame.header())->format);
+  result_.decision = args_.policy->PassOn(sends[0].phase, link, format, frame.size_bytes());
+  sends_ = sends;
+  type_ = op_.dtype;
+  frame_ = std::move(frame);
+}
+
+uint64_t GpuRun::DenseBytes(DType type) const {
+  return FrameBytes(Format::kDense, type, elements_, elements_);
+}
+
+// The all-gather of an all-reduce decides by the shard's own sparsity.
+bool GpuRun::CountsResult() const {
+  return Encodes() && plan::Stores(run_[0].kind) && Combines(run_[0].kind) &&
+         op_.kind == OpKind::kAllReduce && args_.policy->compresses() && elements_ > 0;
+}
+
+absl::Status GpuRun::Count() {
+  if (!counter_.valid()) {
+    SPCCL_ASSIGN_OR_RETURN(counter_, gpu_.TakeFrame(sizeof(uint64_t)));
+  }
+  const cuda::Driver& driver = *gpus_.driver();
+  auto* const stream = static_cast<cuda::Stream>(queue_.stream);
+  const cuda::DevicePtr count = PointerOf(counter_.data());
+  SPCCL_RETURN_IF_ERROR(
+      Driver(driver.MemsetD8Async(count, 0, sizeof(uint64_t), stream), "cuMemsetD8Async"));
+  SPCCL_RETURN_IF_ERROR(Kernel(codec_.count_nonzeros(&queue_, Code(type_), values_, elements_,
+                                                     reinterpret_cast<uint64_t*>(counter_.data())),
+                               "count"));
+  return Driver(driver.MemcpyAsync(PointerOf(counter_.header()), count, sizeof(uint64_t), stream),
+                "cuMemcpyAsync");
+}
+
+void GpuRun::NoteResultCounted() {
+  uint64_t nnz;
+  std::memcpy(&nnz, counter_.header(), sizeof(nnz));
+  args_.policy->Counted(nnz, elements_);
+  result_.stats.result_nnz += nnz;
+  result_.stats.result_elements += elements_;
+  busy_ = false;
+}
+
+void GpuRun::Decide() {
+  policy::Link link = policy::Link::kIntra;
+  for (const Step& send : sends_) link = std::max(link, LinkTo(send.to));
+  result_.decision = args_.policy->Next(sends_[0].phase, link, elements_);
+  counted_ = result_.decision.count_first;
+}
+
+void GpuRun::NoteInputCounted() {
+  uint64_t nnz;
+  std::memcpy(&nnz, counter_.header(), sizeof(nnz));
+  result_.decision = args_.policy->Choose(result_.decision, type_, nnz, elements_);
+  result_.stats.input_nnz += nnz;
+  result_.stats.input_elements += elements_;
+  result_.decision.sparsity = 1 - static_cast<double>(nnz) / static_cast<double>(elements_);
+  result_.density_known = true;
+  busy_ = false;
+}
+
+absl::Status GpuRun::Compress() {
+  const Format format = result_.decision.format;
+  const uint64_t scratch_bytes = codec_.scratch_bytes(Code(format), Code(type_), elements_);
+  SPCCL_ASSIGN_OR_RETURN(const uint64_t scratch, gpu_.ScratchOf(args_.lane, scratch_bytes));
+  SPCCL_ASSIGN_OR_RETURN(frame_,
+                         gpu_.TakeFrame(MaxFrameBytes(format, type_, elements_) + kEncodeSlack));
+  const cuda::Driver& driver = *gpus_.driver();
+  auto* const stream = static_cast<cuda::Stream>(queue_.stream);
+  // Others encode with it, in other sizes and formats: what must be zero at first lies in front,
+  // and pici needs nothing else.
+  const uint64_t states = codec_.scratch_bytes(Code(Format::kPici), Code(type_), elements_);
+  SPCCL_RETURN_IF_ERROR(
+      Driver(driver.MemsetD8Async(scratch, 0, std::min(states, scratch_bytes), stream),
+             "cuMemsetD8Async"));
+  SPCCL_RETURN_IF_ERROR(
+      Kernel(codec_.encode(&queue_, Code(format), Code(type_), values_, elements_, frame_.data(),
+                           reinterpret_cast<void*>(scratch)),  // NOLINT(performance-no-int-to-ptr)
+             "encode"));
+  return Driver(driver.MemcpyAsync(PointerOf(frame_.header()), PointerOf(frame_.data()),
+                                   sizeof(FrameHeader), stream),
+                "cuMemcpyAsync");
+}
+
+void GpuRun::NoteCompressed() {
+  Decision& decision = result_.decision;
+  const auto* const header = static_cast<const FrameHeader*>(frame_.header());
+  const uint64_t nnz = header->nnz;
+  frame_.set_size_bytes(sizeof(FrameHeader) + header->payload_bytes);
+  result_.density_known = true;
+  if (!counted_) {
+    if (decision.reason == Reason::kFirst) {
+      result_.stats.input_nnz += nnz;
+      result_.stats.input_elements += elements_;
+      decision.sparsity = 1 - static_cast<double>(nnz) / static_cast<double>(elements_);
+    }
+    args_.policy->Compressed(nnz, elements_);
+  }
+  counted_ = true;
+  if (frame_.size_bytes() >= DenseBytes(type_)) {
+    decision.format = Format::kDense;
+    decision.reason = Reason::kNoGain;
+  }
+}
+
+absl::Status GpuRun::MakeDense() {
+  if (elements_ > 0 && !counted_) {
+    result_.density_known = args_.policy->density().has_value();
+    args_.policy->SentDense();
+  }
+  if (holder_.valid()) {
+    frame_ = std::move(holder_);
+    return absl::OkStatus();
+  }
+  SPCCL_ASSIGN_OR_RETURN(frame_, NewDense(type_));
+  if (elements_ == 0) return absl::OkStatus();
+  void* to = ValuesOf(frame_);
+  return Kernel(codec_.copy_to_many(&queue_, Code(type_), values_, &to, 1, elements_), "copy");
+}
+
+absl::Status GpuRun::Post() {
+  if (sends_.empty()) return absl::OkStatus();
+  if (values_ != nullptr && use_.keep_frame && sends_[0].operand == Operand::kOutput) {
+    args_.held->Put(HeldKind::kFinal, chunk_, frame_.Share());
+  }
+  result_.sent_bytes = frame_.size_bytes();
+  result_.sent_dense_bytes = DenseBytes(type_);
+  in_use_.clear();
+  holder_ = Frame();
+  for (const Step& step : sends_) {
+    Frame mine = &step == &sends_.back() ? std::move(frame_) : frame_.Share();
+    CountSend(step);
+    if (LinkTo(step.to) == policy::Link::kInter) {
+      const auto index = args_.step + static_cast<size_t>(&step - run_.data());
+      mine.Meter(context_.meters[context_.SendPlace(args_.participant, index)]);
+    }
+    const transport::Tag tag{.from = RankOf(args_.participant),
+                             .to = RankOf(step.to),
+                             .lane = args_.lane,
+                             .chunk = step.chunk,
+                             .phase = step.phase};
+    absl::Status status = context_.transport->Send(tag, std::move(mine));
+    if (!status.ok()) {
+      result_.culprit_rank = static_cast<int>(tag.to);
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void GpuRun::CountSend(const Step& step) {
+  OpStats& stats = result_.stats;
+  const Decision& decision = result_.decision;
+  stats.dense_bytes += result_.sent_dense_bytes;
+  stats.wire_bytes += result_.sent_bytes;
+  ++stats.sends_by_format[static_cast<size_t>(decision.format)];
+  ++stats.decisions[static_cast<size_t>(step.phase)][static_cast<size_t>(decision.reason)];
+  const auto link = static_cast<size_t>(LinkTo(step.to));
+  ++stats.sends_by_link[link];
+  stats.wire_bytes_by_link[link] += result_.sent_bytes;
+}
+
+StepResult GpuRun::TakeResult(absl::Status status) {
+  result_.status = std::move(status);
+  return std::move(result_);
+}
+
+}  // namespace spccl::runtime

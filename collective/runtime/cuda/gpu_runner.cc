@@ -1,0 +1,134 @@
+#include "collective/runtime/cuda/gpu_runner.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "collective/runtime/cuda/gpu_run.h"
+
+namespace spccl::runtime {
+namespace {
+
+// Acquire: what the rank's stream did before it wrote the word comes before what follows here.
+bool Reached(const GpuOrder& order) {
+  const uint32_t now = order.ready->load(std::memory_order_acquire);
+  return order.resets ? now == order.value : static_cast<int32_t>(now - order.value) >= 0;
+}
+
+// co_await Polled(gpu, check): goes on on the issuing thread once `check` says true.
+class Polled {
+ public:
+  Polled(Gpu& gpu, std::function<bool()> check) : gpu_(gpu), check_(std::move(check)) {}
+  // NOLINTBEGIN(readability-identifier-naming): as the language has it
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> caller) {
+    gpu_.PollUntil([check = std::move(check_), caller] {
+      if (!check()) return false;
+      caller.resume();
+      return true;
+    });
+  }
+  void await_resume() const noexcept {}
+  // NOLINTEND(readability-identifier-naming)
+
+ private:
+  Gpu& gpu_;
+  std::function<bool()> check_;
+};
+
+}  // namespace
+
+GpuRunner::GpuRunner(Gpus& gpus, std::vector<Gpu*> rails, std::span<const RankBuffers> local)
+    : gpus_(gpus), rails_(std::move(rails)) {
+  SPCCL_CHECK(!rails_.empty());
+  for (const RankBuffers& rank : local) {
+    if (rank.order != nullptr) orders_.push_back(rank.order);
+  }
+}
+
+void GpuRunner::Begin(const StepContext& /*context*/, std::function<void(absl::Status)> begun) {
+  WaitForRanks(shared_from_this(), std::move(begun));
+}
+
+void GpuRunner::Run(const StepContext& context, StepArgs args,
+                    std::function<void(StepResult)> ended) {
+  RunOnGpu(gpus_, RailOf(args.lane), context, std::move(args), std::move(ended));
+}
+
+bool GpuRunner::IsReady() const {
+  const std::lock_guard lock(mutex_);
+  if (cancelled_) return true;
+  for (const auto& order : orders_) {
+    if (!Reached(*order)) return false;
+  }
+  return true;
+}
+
+absl::Status GpuRunner::EnqueueWaits(cuda::Stream stream) const {
+  const std::lock_guard lock(mutex_);
+  const cuda::Driver& driver = *gpus_.driver();
+  for (const auto& order : orders_) {
+    if (Reached(*order)) continue;
+    const unsigned how = order->resets ? cuda::kStreamWaitValueEq : cuda::kStreamWaitValueGeq;
+    SPCCL_RETURN_IF_ERROR(
+        driver.ToStatus(driver.StreamWaitValue32(stream, order->ready_pointer, order->value, how),
+                        "cuStreamWaitValue32"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuRunner::RailsStatus() const {
+  for (const Gpu* const rail : rails_) SPCCL_RETURN_IF_ERROR(rail->status());
+  return absl::OkStatus();
+}
+
+void GpuRunner::Pass() {
+  const std::lock_guard lock(mutex_);
+  passed_ = true;
+  if (cancelled_) return;
+  for (const auto& order : orders_) {
+    // Relaxed: the rank's next write comes after it has seen `done`.
+    if (order->resets) order->ready->store(0, std::memory_order_relaxed);
+  }
+}
+
+// `self` keeps the runner: nobody else does, once it has begun and the task has ended.
+Detached GpuRunner::WaitForRanks([[maybe_unused]] std::shared_ptr<GpuRunner> self,
+                                 std::function<void(absl::Status)> begun) {
+  Gpu& gpu = *rails_[0];
+  co_await ThreadOf(gpu);
+  absl::Status status = RailsStatus();
+  if (status.ok() && !IsReady()) {
+    void* const stream = gpu.TakeWaitStream();
+    if (stream != nullptr) {
+      // What cannot be enqueued is asked for below.
+      (void)EnqueueWaits(static_cast<cuda::Stream>(stream));
+      status = co_await EndOf(gpu, stream, /*waits=*/true);
+      gpu.GiveWaitStream(stream);
+    }
+  }
+  if (status.ok() && !IsReady()) {
+    co_await Polled(gpu, [this] { return IsReady() || !RailsStatus().ok(); });
+  }
+  if (status.ok()) status = RailsStatus();
+  Pass();
+  begun(status);
+}
+
+void GpuRunner::Cancel() {
+  const std::lock_guard lock(mutex_);
+  if (passed_ || cancelled_) return;
+  cancelled_ = true;
+  for (const auto& order : orders_) {
+    if (!Reached(*order)) order->ready->store(order->value, std::memory_order_release);
+  }
+}
+
+void GpuRunner::End() {
+  const std::lock_guard lock(mutex_);
+  passed_ = true;
+  // Release, and the GPUs' work has ended: what it has written is there for whoever sees the word.
+  for (const auto& order : orders_) order->done->store(order->value, std::memory_order_release);
+  orders_.clear();
+}
+
+}  // namespace spccl::runtime

@@ -1,0 +1,130 @@
+#include "collective/runtime/cuda/gpus.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collective/runtime/cuda/gpu_device.h"
+
+namespace spccl::runtime {
+namespace {
+
+constexpr char kCodecLibrary[] = "libspccl_device.so";
+
+// Where the library may be if nobody says: where the loader looks, and beside the program or where
+// the package puts it.
+std::vector<std::string> CodecPlaces(const std::string& named) {
+  if (!named.empty()) return {named};
+  std::vector<std::string> places = {kCodecLibrary};
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return places;
+  const std::filesystem::path folder = program.parent_path();
+  for (const char* const beside : {"", "../lib", "../lib/spccl"}) {
+    places.push_back((folder / beside / kCodecLibrary).string());
+  }
+  return places;
+}
+
+// The library stays loaded: kernels may be under way until the process ends.
+absl::StatusOr<const device::CodecTable*> LoadCodec(const std::string& named) {
+  std::string reasons;
+  void* library = nullptr;
+  for (const std::string& place : CodecPlaces(named)) {
+    library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) break;
+    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", ::dlerror());
+  }
+  if (library == nullptr) return absl::NotFoundError(absl::StrCat("kernels for GPUs: ", reasons));
+  const auto get =
+      reinterpret_cast<device::GetCodecTable>(::dlsym(library, device::kCodecTableSymbol));
+  const device::CodecTable* const table = get == nullptr ? nullptr : get();
+  if (table == nullptr || table->version != device::kCodecTableVersion ||
+      table->bytes != sizeof(device::CodecTable)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the kernels for GPUs are of another version: ", table == nullptr ? 0 : table->version,
+        " instead of ", device::kCodecTableVersion));
+  }
+  return table;
+}
+
+class DriverGpus final : public Gpus {
+ public:
+  DriverGpus(std::shared_ptr<const cuda::Driver> driver, const device::CodecTable& codec)
+      : driver_(std::move(driver)), codec_(codec) {}
+
+  absl::Status OpenAll(const Options& options) {
+    int count = 0;
+    SPCCL_RETURN_IF_ERROR(driver_->ToStatus(driver_->DeviceGetCount(&count), "cuDeviceGetCount"));
+    absl::Status first = absl::UnavailableError("there is no GPU");
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      auto gpu =
+          GpuDevice::Create(driver_, codec_, ordinal, static_cast<int>(gpus_.size()), options);
+      if (gpu.ok()) {
+        gpus_.push_back(*std::move(gpu));
+        continue;
+      }
+      if (gpus_.empty()) first = gpu.status();
+      Log(LogLevel::kWarning, "gpu", "a GPU cannot be used",
+          {{"gpu", absl::StrCat(ordinal)}, {"reason", std::string(gpu.status().message())}});
+    }
+    if (gpus_.empty()) return first;
+    reach_.resize(gpus_.size(), std::vector<bool>(gpus_.size()));
+    for (size_t from = 0; from < gpus_.size(); ++from) {
+      for (size_t to = 0; to < gpus_.size(); ++to) reach_[from][to] = Reach(from, to);
+    }
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<const cuda::Driver>& driver() const override { return driver_; }
+  const device::CodecTable& codec() const override { return codec_; }
+  size_t count() const override { return gpus_.size(); }
+  Gpu& at(size_t index) override { return *gpus_[index]; }
+  Gpu* Find(const cuda::Uuid& uuid) override {
+    for (const std::unique_ptr<GpuDevice>& gpu : gpus_) {
+      if (std::memcmp(&gpu->uuid(), &uuid, sizeof(uuid)) == 0) return gpu.get();
+    }
+    return nullptr;
+  }
+  bool reach(size_t from, size_t to) const override { return reach_[from][to]; }
+
+ private:
+  // Once for each ordered pair.
+  bool Reach(size_t from, size_t to) {
+    if (from == to) return true;
+    int can = 0;
+    if (driver_->DeviceCanAccessPeer(&can, gpus_[from]->device(), gpus_[to]->device()) !=
+            cuda::kSuccess ||
+        can == 0) {
+      return false;
+    }
+    const cuda::ScopedContext current(*driver_, gpus_[from]->context());
+    if (!current.status().ok()) return false;
+    const cuda::Result result = driver_->CtxEnablePeerAccess(gpus_[to]->context(), 0);
+    return result == cuda::kSuccess || result == cuda::kErrorPeerAccessAlreadyEnabled;
+  }
+
+  const std::shared_ptr<const cuda::Driver> driver_;
+  const device::CodecTable& codec_;
+  std::vector<std::unique_ptr<GpuDevice>> gpus_;
+  std::vector<std::vector<bool>> reach_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Gpus>> Gpus::Open(const Options& options) {
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<const cuda::Driver> driver,
+                         cuda::Driver::Load(options.driver_library));
+  SPCCL_ASSIGN_OR_RETURN(const device::CodecTable* const codec, LoadCodec(options.codec_library));
+  auto gpus = std::make_unique<DriverGpus>(std::move(driver), *codec);
+  SPCCL_RETURN_IF_ERROR(gpus->OpenAll(options));
+  return gpus;
+}
+
+}  // namespace spccl::runtime

@@ -1,0 +1,84 @@
+#include "collective/runtime/cuda/make_gpu_task.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "collective/plan/members.h"
+#include "collective/plan/ring.h"
+#include "collective/plan/steps.h"
+#include "collective/runtime/cuda/gpu_plan.h"
+#include "collective/runtime/make_task.h"
+#include "collective/transport/local/local_transport.h"
+
+namespace spccl::runtime {
+namespace {
+
+absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks) {
+  if (ranks.empty() || ranks.size() > kMaxGpuRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("operation over ", ranks.size(), " ranks; 1 to ", kMaxGpuRanks, " can be"));
+  }
+  if (HasRoot(op.kind) && op.root >= ranks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", op.root, " of ", ranks.size(), " ranks"));
+  }
+  if (op.count > kMaxElements / ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("count ", op.count, " is too large"));
+  }
+  return absl::OkStatus();
+}
+
+// One participant: all ranks of the node.
+plan::Plan LocalPlan(OpKind kind, uint32_t ranks, uint32_t root) {
+  const bool whole = kind == OpKind::kAllReduce || kind == OpKind::kBroadcast;
+  plan::Members all(1);
+  for (uint32_t rank = 0; rank < ranks; ++rank) all[0].push_back(rank);
+  plan::Plan plan = plan::EmptyPlan(kind, std::move(all), root, whole ? 1 : ranks);
+  plan::CopyAll(&plan);
+  return plan;
+}
+
+}  // namespace
+
+bool OnGpu(std::span<const RankBuffers> ranks) {
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankBuffers& rank) {
+    return rank.send.on_gpu() || rank.recv.on_gpu();
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Task>> MakeGpuTask(Gpus& gpus, const OpDesc& op,
+                                                  std::span<const RankBuffers> ranks,
+                                                  const policy::Settings& settings,
+                                                  const GpuTaskOptions& options, DoneFn done) {
+  SPCCL_RETURN_IF_ERROR(Check(op, ranks));
+  DeclineRelays(ranks);
+  const auto count = static_cast<uint32_t>(ranks.size());
+  std::vector<uint32_t> here(count);
+  for (uint32_t rank = 0; rank < count; ++rank) here[rank] = rank;
+  SPCCL_ASSIGN_OR_RETURN(std::vector<Gpu*> rails, RailsOf(gpus, op, count, here, ranks));
+  const uint32_t root = HasRoot(op.kind) ? op.root : 0;
+  const bool ring = Resolve(settings, op.kind) == policy::Algorithm::kRing;
+  PlanTask::Options plan;
+  plan.op = op;
+  plan.plan = Prepare(ring ? plan::MakeRing(op.kind, plan::FlatMembers(count), root)
+                           : LocalPlan(op.kind, count, root));
+  plan.ranks.assign(ranks.begin(), ranks.end());
+  plan.settings = settings;
+  plan.slice_bytes = options.slice_bytes;
+  if (plan.slice_bytes == 0) {
+    const uint64_t chunk = Layout(op, plan.plan->plan.chunks, 1).largest_chunk();
+    plan.slice_bytes = GpuSliceBytes(op, chunk, rails.size());
+  }
+  plan.open_lanes = options.open_lanes != 0
+                        ? options.open_lanes
+                        : GpuOpenLanes(rails.size(), plan.plan->plan.participants());
+  plan.transport = std::make_unique<transport::LocalTransport>();
+  plan.runner = std::make_shared<GpuRunner>(gpus, std::move(rails), ranks);
+  return std::make_unique<PlanTask>(std::move(plan), std::move(done));
+}
+
+}  // namespace spccl::runtime

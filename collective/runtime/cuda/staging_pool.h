@@ -1,0 +1,59 @@
+// Frames in a GPU's memory, or in pinned memory of the host: few, kept until the pool closes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "collective/transport/frame_pool.h"
+
+namespace spccl::runtime {
+
+// Thread-safe. Outlives its frames.
+class StagingPool final : public transport::FrameHome {
+ public:
+  // Where memory comes from; each call may be slow.
+  struct Source {
+    std::function<absl::StatusOr<std::byte*>(size_t bytes)> make;
+    std::function<void(std::byte*)> free;
+    // Room for a header that the host reads, one a block, kept as long as the pool: null if the
+    // block's own bytes are the host's.
+    std::function<absl::StatusOr<void*>()> make_header;
+  };
+  // `gpu`: whose memory it is, -1: the host's. What is out and what is kept is never more than
+  // `most_bytes`.
+  StagingPool(int gpu, size_t most_bytes, Source source);
+  ~StagingPool();
+  StagingPool(const StagingPool&) = delete;
+  StagingPool& operator=(const StagingPool&) = delete;
+
+  // ResourceExhausted: nor by giving up what is kept.
+  absl::StatusOr<transport::Frame> Take(size_t bytes);
+  void Give(transport::FrameBlock* block) override;
+  size_t frames_out() const;
+
+ private:
+  using Block = transport::FrameBlock;
+  static constexpr int kSmallest = 10;
+  static constexpr int kSizes = 30;
+
+  // Requires mutex_. Frees blocks that are kept until so many more bytes may be made.
+  bool MakeRoom(size_t bytes);
+  absl::StatusOr<Block*> Make(size_t capacity);
+
+  const int gpu_;
+  const size_t most_bytes_;
+  const Source source_;
+  mutable std::mutex mutex_;
+  size_t bytes_ = 0;  // out and kept
+  size_t out_ = 0;    // frames
+  std::array<std::vector<Block*>, kSizes> free_;
+  std::vector<void*> headers_;  // of blocks that were freed
+};
+
+}  // namespace spccl::runtime
