@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "collective/runtime/cuda/names.h"
 #include "kernels/host/codec.h"
 
 namespace spccl::runtime {
@@ -18,10 +19,6 @@ namespace {
 
 // That are being copied to the host at a time; more wait in the GPU's memory.
 constexpr size_t kMostLeaving = 32;
-
-cuda::DevicePtr PointerOf(const void* memory) {
-  return reinterpret_cast<cuda::DevicePtr>(memory);
-}
 
 }  // namespace
 

@@ -4,15 +4,18 @@
 
 #include <coroutine>
 #include <exception>
+#include <functional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "collective/runtime/cuda/gpus.h"
 
 namespace spccl::runtime {
 
+// NOLINTBEGIN(readability-identifier-naming): as the language has it
+
 // A coroutine that nobody waits for: runs until it awaits something, and frees itself at its end.
 struct Detached {
-  // NOLINTBEGIN(readability-identifier-naming): as the language has it
   struct promise_type {
     Detached get_return_object() const { return {}; }
     std::suspend_never initial_suspend() const noexcept { return {}; }
@@ -50,7 +53,6 @@ class EndOf {
     });
   }
   absl::Status await_resume() noexcept { return std::move(status_); }
-  // NOLINTEND(readability-identifier-naming)
 
  private:
   Gpu& gpu_;
@@ -58,5 +60,25 @@ class EndOf {
   const bool waits_;
   absl::Status status_;
 };
+
+// co_await Polled(gpu, check): goes on on the issuing thread once `check` says true.
+class Polled {
+ public:
+  Polled(Gpu& gpu, std::function<bool()> check) : gpu_(gpu), check_(std::move(check)) {}
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> caller) {
+    gpu_.PollUntil([check = std::move(check_), caller] {
+      if (!check()) return false;
+      caller.resume();
+      return true;
+    });
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  Gpu& gpu_;
+  std::function<bool()> check_;
+};
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace spccl::runtime

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "collective/runtime/cuda/names.h"
 #include "kernels/host/codec.h"
 
 namespace spccl::runtime {
@@ -16,17 +17,11 @@ using transport::Frame;
 
 namespace {
 
-uint8_t Code(DType type) {
-  return static_cast<uint8_t>(type);
-}
-uint8_t Code(RedOp op) {
-  return static_cast<uint8_t>(op);
-}
 const FrameHeader& HeaderOf(const Frame& frame) {
   return *static_cast<const FrameHeader*>(frame.header());
 }
 // A sum that is divided at the end is a sum until then.
-RedOp PartialOp(RedOp op) {
+RedOp UndividedOp(RedOp op) {
   return op == RedOp::kAvg ? RedOp::kSum : op;
 }
 
@@ -172,8 +167,7 @@ absl::StatusOr<Frame> GpuRun::NewDense(DType type) {
   SPCCL_ASSIGN_OR_RETURN(Frame frame, gpu_.TakeFrame(DenseBytes(type) + kEncodeSlack));
   frame.set_size_bytes(WrapDense(type, elements_, frame.header()));
   SPCCL_RETURN_IF_ERROR(Driver(
-      gpus_.driver()->MemcpyAsync(reinterpret_cast<cuda::DevicePtr>(frame.data()),
-                                  reinterpret_cast<cuda::DevicePtr>(frame.header()),
+      gpus_.driver()->MemcpyAsync(PointerOf(frame.data()), PointerOf(frame.header()),
                                   sizeof(FrameHeader), static_cast<cuda::Stream>(queue_.stream)),
       "cuMemcpyAsync"));
   in_use_.push_back(frame.Share());
@@ -267,7 +261,7 @@ absl::Status GpuRun::ReadInput(Source* source) {
   void* const sum = ValuesOf(frame);
   if (elements_ > 0 && partial_type_ == op_.dtype) {
     SPCCL_RETURN_IF_ERROR(
-        Kernel(codec_.reduce(&queue_, Code(op_.dtype), Code(PartialOp(op_.redop)), inputs.data(),
+        Kernel(codec_.reduce(&queue_, Code(op_.dtype), Code(UndividedOp(op_.redop)), inputs.data(),
                              static_cast<uint32_t>(inputs.size()), &sum, 1, elements_),
                "reduce"));
   } else if (elements_ > 0) {

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "collective/runtime/cuda/gpu_run.h"
+#include "collective/runtime/cuda/names.h"
 #include "kernels/host/codec.h"
 
 namespace spccl::runtime {
@@ -14,20 +15,6 @@ using plan::Step;
 using policy::Decision;
 using policy::Reason;
 using transport::Frame;
-
-namespace {
-
-uint8_t Code(DType type) {
-  return static_cast<uint8_t>(type);
-}
-uint8_t Code(Format format) {
-  return static_cast<uint8_t>(format);
-}
-cuda::DevicePtr PointerOf(const void* memory) {
-  return reinterpret_cast<cuda::DevicePtr>(memory);
-}
-
-}  // namespace
 
 void GpuRun::SendLater(std::span<const Step> sends, const void* values, DType type, Frame holder) {
   sends_ = sends;

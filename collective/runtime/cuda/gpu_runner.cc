@@ -14,27 +14,6 @@ bool Reached(const GpuOrder& order) {
   return order.resets ? now == order.value : static_cast<int32_t>(now - order.value) >= 0;
 }
 
-// co_await Polled(gpu, check): goes on on the issuing thread once `check` says true.
-class Polled {
- public:
-  Polled(Gpu& gpu, std::function<bool()> check) : gpu_(gpu), check_(std::move(check)) {}
-  // NOLINTBEGIN(readability-identifier-naming): as the language has it
-  bool await_ready() const noexcept { return false; }
-  void await_suspend(std::coroutine_handle<> caller) {
-    gpu_.PollUntil([check = std::move(check_), caller] {
-      if (!check()) return false;
-      caller.resume();
-      return true;
-    });
-  }
-  void await_resume() const noexcept {}
-  // NOLINTEND(readability-identifier-naming)
-
- private:
-  Gpu& gpu_;
-  std::function<bool()> check_;
-};
-
 }  // namespace
 
 GpuRunner::GpuRunner(Gpus& gpus, std::vector<Gpu*> rails, std::span<const RankBuffers> local)
@@ -81,6 +60,10 @@ absl::Status GpuRunner::RailsStatus() const {
   return absl::OkStatus();
 }
 
+std::function<bool()> GpuRunner::ReadyOrFailed() const {
+  return [this] { return IsReady() || !RailsStatus().ok(); };
+}
+
 void GpuRunner::Pass() {
   const std::lock_guard lock(mutex_);
   passed_ = true;
@@ -107,7 +90,7 @@ Detached GpuRunner::WaitForRanks([[maybe_unused]] std::shared_ptr<GpuRunner> sel
     }
   }
   if (status.ok() && !IsReady()) {
-    co_await Polled(gpu, [this] { return IsReady() || !RailsStatus().ok(); });
+    co_await Polled(gpu, ReadyOrFailed());
   }
   if (status.ok()) status = RailsStatus();
   Pass();

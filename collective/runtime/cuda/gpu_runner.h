@@ -39,6 +39,7 @@ class GpuRunner final : public StepRunner, public std::enable_shared_from_this<G
   bool IsReady() const;  // or need not be
   absl::Status EnqueueWaits(cuda::Stream stream) const;
   absl::Status RailsStatus() const;
+  std::function<bool()> ReadyOrFailed() const;
   // No rank's `ready` is looked at any more.
   void Pass();
 

@@ -17,7 +17,7 @@
 namespace spccl::runtime {
 namespace {
 
-absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks) {
+absl::Status CheckGpuOperation(const OpDesc& op, std::span<const RankBuffers> ranks) {
   if (ranks.empty() || ranks.size() > kMaxGpuRanks) {
     return absl::InvalidArgumentError(
         absl::StrCat("operation over ", ranks.size(), " ranks; 1 to ", kMaxGpuRanks, " can be"));
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Task>> MakeGpuTask(Gpus& gpus, const OpDesc& op,
                                                   std::span<const RankBuffers> ranks,
                                                   const policy::Settings& settings,
                                                   const GpuTaskOptions& options, DoneFn done) {
-  SPCCL_RETURN_IF_ERROR(Check(op, ranks));
+  SPCCL_RETURN_IF_ERROR(CheckGpuOperation(op, ranks));
   DeclineRelays(ranks);
   const auto count = static_cast<uint32_t>(ranks.size());
   std::vector<uint32_t> here(count);
