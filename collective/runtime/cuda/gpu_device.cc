@@ -1,6 +1,7 @@
 #include "collective/runtime/cuda/gpu_device.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -146,6 +147,7 @@ void GpuDevice::Close() {
       (void)driver_->StreamDestroy(lane.stream);
       if (lane.scratch != 0) (void)driver_->MemFree(lane.scratch);
     }
+    for (const cuda::DevicePtr scratch : old_scratch_) (void)driver_->MemFree(scratch);
     for (const cuda::Stream stream : wait_streams_) {
       if (works) (void)driver_->StreamSynchronize(stream);
       (void)driver_->StreamDestroy(stream);
@@ -191,12 +193,11 @@ device::Queue GpuDevice::QueueOf(uint64_t lane) {
 absl::StatusOr<uint64_t> GpuDevice::ScratchOf(uint64_t lane, size_t bytes) {
   Lane& of = lanes_[lane % lanes_.size()];
   if (of.scratch_bytes >= bytes) return of.scratch;
-  // What is there may still be in use: it goes when the stream has come so far.
-  if (of.scratch != 0) {
-    const cuda::DevicePtr old = std::exchange(of.scratch, 0);
-    of.scratch_bytes = 0;
-    WhenEnded(of.stream, false, [this, old](const absl::Status&) { (void)driver_->MemFree(old); });
-  }
+  // What is there may still be in use, and to free memory waits for all that the context does,
+  // which may wait for a rank. Twice as large each time: together no more than the last.
+  bytes = std::bit_ceil(bytes);
+  if (of.scratch != 0) old_scratch_.push_back(std::exchange(of.scratch, 0));
+  of.scratch_bytes = 0;
   SPCCL_RETURN_IF_ERROR(Check(driver_->MemAlloc(&of.scratch, bytes), "cuMemAlloc"));
   of.scratch_bytes = bytes;
   return of.scratch;

@@ -97,6 +97,7 @@ class GpuDevice final : public Gpu {
 
   // The issuing thread's.
   std::vector<Lane> lanes_;
+  std::vector<cuda::DevicePtr> old_scratch_;
   std::vector<cuda::Stream> free_wait_streams_, wait_streams_;
   std::map<uint64_t, std::unique_ptr<Waiting>> waiting_;
   std::vector<std::unique_ptr<Waiting>> given_up_;  // the driver may still call

@@ -25,16 +25,25 @@ absl::StatusOr<Frame> StagingPool::Take(size_t bytes) {
   SPCCL_CHECK(size < kSizes);
   // Held while memory is made: that is rare, and two that need the last room must not both get it.
   const std::lock_guard lock(mutex_);
-  Block* block = nullptr;
-  if (!free_[size].empty()) {
-    block = free_[size].back();
-    free_[size].pop_back();
-    block->owners.store(1, std::memory_order_relaxed);  // nobody else knows it
-  } else {
+  Block* block = TakeKept(size, size);
+  // To make room is to free memory, which waits for all that the GPU does: rather a larger one.
+  if (block == nullptr && bytes_ + capacity > most_bytes_) block = TakeKept(size, kSizes - 1);
+  if (block == nullptr) {
     SPCCL_ASSIGN_OR_RETURN(block, Make(capacity));
   }
+  block->owners.store(1, std::memory_order_relaxed);  // nobody else knows it
   ++out_;
   return Frame(block);
+}
+
+StagingPool::Block* StagingPool::TakeKept(int size, int largest) {
+  for (; size <= largest; ++size) {
+    if (free_[size].empty()) continue;
+    Block* const block = free_[size].back();
+    free_[size].pop_back();
+    return block;
+  }
+  return nullptr;
 }
 
 absl::StatusOr<StagingPool::Block*> StagingPool::Make(size_t capacity) {

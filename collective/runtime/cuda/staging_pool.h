@@ -42,7 +42,9 @@ class StagingPool final : public transport::FrameHome {
   static constexpr int kSmallest = 10;
   static constexpr int kSizes = 30;
 
-  // Requires mutex_. Frees blocks that are kept until so many more bytes may be made.
+  // The following require mutex_.
+  Block* TakeKept(int size, int largest);
+  // Frees blocks that are kept until so many more bytes may be made.
   bool MakeRoom(size_t bytes);
   absl::StatusOr<Block*> Make(size_t capacity);
 

@@ -146,7 +146,7 @@ class GpuRanks {
     Use(gpu);
     Check(driver_.MemAlloc(&rank.memory, total + 1));
     Check(driver_.MemHostAlloc(&rank.host, std::max(rank.send_bytes, rank.recv_bytes) + 1, 0));
-    std::memcpy(rank.host, send.data(), send.size());
+    if (!send.empty()) std::memcpy(rank.host, send.data(), send.size());
     Check(driver_.StreamCreateWithPriority(&rank.stream, cuda::kStreamNonBlocking, 0));
     Check(driver_.MemsetD8Async(rank.memory, 0xA5, total + 1, rank.stream));
     auto order = std::make_shared<runtime::GpuOrder>();

@@ -33,7 +33,7 @@ using spccl::testing::GpuRanks;
 using spccl::testing::TheGpus;
 using ::testing::HasSubstr;
 
-constexpr auto kDeadline = std::chrono::seconds(60);
+constexpr auto kDeadline = std::chrono::seconds(20);
 constexpr Codec kCodecs[] = {Codec::kAuto, Codec::kPici, Codec::kPiciColumn, Codec::kCoo,
                              Codec::kGap};
 
@@ -97,6 +97,15 @@ std::vector<Bytes> Inputs(const Case& c, std::mt19937_64* random) {
   return inputs;
 }
 
+std::string Doing(const TaskLook& look) {
+  std::string text = absl::StrCat(look.taken, " of ", look.total, " lanes, ", look.progress);
+  for (const TaskLook::Line& line : look.lines) {
+    absl::StrAppend(&text, "; rank ", line.rank, " ", std::string(line.step), " does ",
+                    static_cast<int>(line.doing), " with ", line.peer, " x ", line.count);
+  }
+  return text;
+}
+
 size_t FramesOut() {
   size_t out = 0;
   for (size_t gpu = 0; gpu < TheGpus().count(); ++gpu) out += TheGpus().at(gpu).frames_out();
@@ -123,7 +132,7 @@ void ExpectRight(const Case& c, std::mt19937_64* random, OpStats* stats = nullpt
   ASSERT_TRUE((*task)->RunsItself());
   (*task)->Start();
   const std::optional<OpResult> result = outcome.Wait();
-  ASSERT_TRUE(result.has_value()) << "it does not end";
+  ASSERT_TRUE(result.has_value()) << "it does not end: " << Doing((*task)->Look());
   ASSERT_TRUE(result->status.ok()) << result->status;
   for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
     const auto difference = FirstDifference(c.op.dtype, ranks.Received(rank), expected[rank]);
