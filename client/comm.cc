@@ -40,6 +40,7 @@ absl::Status Comm::Health() const {
   {
     const std::lock_guard lock(mutex_);
     if (!broken_.ok()) return broken_;
+    if (!async_error_.ok()) return async_error_;
   }
   return session_->CommHealth(id_);
 }
@@ -65,8 +66,13 @@ bool Comm::HasRoom(uint64_t sequence) const {
   return sequence < completed_.load(std::memory_order_acquire) + session_->Window();
 }
 
+void Comm::NoteAsyncError(const absl::Status& error) {
+  const std::lock_guard lock(mutex_);
+  if (async_error_.ok()) async_error_ = error;
+}
+
 void Comm::Break(const absl::Status& reason) {
-  if (!Health().ok()) return;
+  if (!session_->CommHealth(id_).ok()) return;
   {
     const std::lock_guard lock(mutex_);
     if (!broken_.ok()) return;

@@ -48,6 +48,10 @@ class Comm {
   bool HasRoom(uint64_t sequence) const;
   void NoteCompleted() { completed_.fetch_add(1, std::memory_order_acq_rel); }
 
+  // An operation on a GPU's memory has failed, whose caller waits for nothing: the communicator
+  // counts as failed from now on. Any thread, with the rings locked.
+  void NoteAsyncError(const absl::Status& error);
+
   // The order of operations has a gap: fails the communicator, here and on the other ranks.
   void Break(const absl::Status& reason);
 
@@ -100,6 +104,7 @@ class Comm {
   uint64_t next_sequence_ = 0;
   std::deque<Issued> issued_;  // finished ones are dropped from the front
   absl::Status broken_;        // aborted here, or failed by a fault of ours
+  absl::Status async_error_;
   bool closing_ = false;
   bool left_ = false;
   std::vector<std::shared_ptr<Region>> registrations_;

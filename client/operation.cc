@@ -46,6 +46,19 @@ absl::StatusOr<std::shared_ptr<Operation>> Operation::Create(std::shared_ptr<Com
   return op;
 }
 
+std::shared_ptr<Operation> Operation::CreateOnGpu(std::shared_ptr<Comm> comm,
+                                                  const CollectiveCall& call,
+                                                  const Footprint& bytes, const GpuMemory& memory,
+                                                  std::shared_ptr<GpuPart> part) {
+  std::shared_ptr<Operation> op(new Operation(std::move(comm), call, bytes, nullptr));
+  op->submission_.send = bytes.send_bytes == 0 ? memory.recv : memory.send;
+  op->submission_.recv = memory.recv;
+  op->submission_.order_slot = memory.order_slot;
+  op->submission_.order_value = memory.order_value;
+  op->gpu_part_ = std::move(part);
+  return op;
+}
+
 bool Operation::WantsRelay() const {
   if (call_.op != OpCode::kAllReduce || stage_send_ || stage_recv_) return false;
   const auto is_shared = [](const std::shared_ptr<Region>& region) {
@@ -213,6 +226,11 @@ void Operation::OnDone(absl::Status result) {
 void Operation::Finish(absl::Status result) {
   result_ = std::move(result);
   ReleaseMemory();
+  if (gpu_part_ != nullptr) {
+    // Nobody waits for its result: the communicator's health tells of it.
+    if (!result_.ok()) comm_->NoteAsyncError(result_);
+    std::exchange(gpu_part_, nullptr)->End(result_);
+  }
   // Release: whoever sees it finished sees the result and what was done to the memory.
   finished_.store(true, std::memory_order_release);
 }

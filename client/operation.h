@@ -17,6 +17,15 @@ namespace spccl::client {
 
 class Comm;
 
+// What an operation on a GPU's memory has beside the others.
+class GpuPart {
+ public:
+  virtual ~GpuPart() = default;
+  // Once, when it has ended, however: lets the stream go on. Any thread, with locks held: calls
+  // neither the driver nor the rings, and waits for nothing.
+  virtual void End(const absl::Status& result) = 0;
+};
+
 // Made by the caller's thread, then driven by its stream: under the stream's lock until it is
 // submitted, or by the stream's worker. Its end may be noticed by any thread.
 class Operation final : public Ticket, public std::enable_shared_from_this<Operation> {
@@ -28,6 +37,16 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
                                                            const Footprint& bytes,
                                                            const MemoryTable& memory,
                                                            StagingPool* staging);
+  // An operation on a GPU's memory, or on a copy of it: `send` and `recv` name what the daemon has.
+  // `order`, if not 0: the slot plus 1.
+  struct GpuMemory {
+    shm::BufferRef send, recv;
+    uint32_t order_slot, order_value;
+  };
+  static std::shared_ptr<Operation> CreateOnGpu(std::shared_ptr<Comm> comm,
+                                                const CollectiveCall& call, const Footprint& bytes,
+                                                const GpuMemory& memory,
+                                                std::shared_ptr<GpuPart> part);
   // Takes the operation's uses of memory back if it was never issued.
   ~Operation() override;
 
@@ -40,6 +59,7 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   // For operations that are not staged. False: there is no room now. True: it was submitted, or has
   // failed and is finished.
   bool SubmitIfRoom();
+  bool is_on_gpu() const { return staging_ == nullptr; }
   // Likewise; waits for room.
   void SubmitWhenRoom();
   // For staged operations: everything, until it is finished. Blocks.
@@ -73,7 +93,8 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   const std::shared_ptr<Comm> comm_;
   const CollectiveCall call_;
   const Footprint bytes_;
-  StagingPool* const staging_;
+  StagingPool* const staging_;         // null: it is on a GPU
+  std::shared_ptr<GpuPart> gpu_part_;  // null: it is not
   shm::Submission submission_{};
   std::shared_ptr<Region> send_region_, recv_region_;
   bool stage_send_ = false, stage_recv_ = false;

@@ -92,6 +92,10 @@ absl::StatusOr<uint64_t> Region::BufferId(const std::shared_ptr<Session>& sessio
       is_allocated() ? shm::RequestType::kRegisterMemfd : shm::RequestType::kRegisterAddress;
   request.buffer.address = reinterpret_cast<uintptr_t>(data_);
   request.buffer.size_bytes = size_bytes_;
+  if (stages_gpu_ && session->minor() >= 1) {
+    request.buffer.stages_gpu = 1;
+    std::memcpy(request.buffer.gpu, gpu_, sizeof gpu_);
+  }
   SPCCL_ASSIGN_OR_RETURN(const shm::Reply reply,
                          session->Ask(request, "registering a buffer", memfd_.get()));
   if (reply.value == shm::kRawAddress) {

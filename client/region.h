@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 
@@ -39,6 +40,13 @@ class Region {
   bool is_allocated() const { return memfd_.valid(); }
   bool Contains(const void* start, size_t bytes) const;
 
+  // Copies of memory of this GPU (its UUID) pass through it: told to the daemon, for people. Before
+  // the first BufferId.
+  void SetStages(const char (&gpu)[shm::kGpuIdBytes]) {
+    stages_gpu_ = true;
+    std::memcpy(gpu_, gpu, sizeof gpu_);
+  }
+
   // The daemon's name for this region in the session; registers it at the first call.
   absl::StatusOr<uint64_t> BufferId(const std::shared_ptr<Session>& session);
 
@@ -63,6 +71,9 @@ class Region {
   SharedMapping mapping_;
   std::atomic<uint32_t> uses_{0};
   std::atomic<uint32_t> handles_{0};
+
+  bool stages_gpu_ = false;
+  uint8_t gpu_[shm::kGpuIdBytes] = {};
 
   std::mutex mutex_;
   std::weak_ptr<Session> session_;

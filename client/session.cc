@@ -177,6 +177,7 @@ absl::Status Session::Hello() {
                                             " descriptors with hello, expected ",
                                             shm::kHelloFdCount));
   }
+  minor_ = static_cast<uint16_t>(std::min<uint32_t>(reply.minor, shm::kSessionMinor));
   SPCCL_ASSIGN_OR_RETURN(rings_, Rings::Create(std::move(packet->fds[shm::kHelloSegmentFd]),
                                                std::move(packet->fds[shm::kHelloDoorbellFd]),
                                                [this](absl::Status status) { Die(status); }));
@@ -202,7 +203,8 @@ absl::StatusOr<bool> Session::ProbeAttach() {
   return reached;
 }
 
-absl::StatusOr<std::shared_ptr<Session::Call>> Session::Start(shm::Request request, int fd) {
+absl::StatusOr<std::shared_ptr<Session::Call>> Session::Start(shm::Request request,
+                                                              std::vector<int> fds) {
   auto call = std::make_shared<Call>();
   {
     const std::lock_guard lock(mutex_);
@@ -213,9 +215,8 @@ absl::StatusOr<std::shared_ptr<Session::Call>> Session::Start(shm::Request reque
   }
   request.magic = shm::kSessionMagic;
   request.request_id = call->id;
-  std::vector<int> fds;
-  if (fd >= 0) fds.push_back(fd);
-  const absl::Status sent = shm::SendPacket(socket_.get(), &request, sizeof request, fds);
+  const absl::Status sent =
+      shm::SendPacket(socket_.get(), &request, sizeof request, std::move(fds));
   if (sent.ok()) return call;
   const std::lock_guard lock(mutex_);
   calls_.erase(call->id);
@@ -243,8 +244,21 @@ absl::StatusOr<shm::Reply> Session::Await(const std::shared_ptr<Call>& call, con
 }
 
 absl::StatusOr<shm::Reply> Session::Ask(const shm::Request& request, const char* phase, int fd) {
-  SPCCL_ASSIGN_OR_RETURN(const auto call, Start(request, fd));
+  std::vector<int> fds;
+  if (fd >= 0) fds.push_back(fd);
+  SPCCL_ASSIGN_OR_RETURN(const auto call, Start(request, std::move(fds)));
   return Await(call, phase);
+}
+
+void Session::Tell(shm::Request request) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dead_.ok()) return;
+    request.request_id = next_request_++;
+  }
+  request.magic = shm::kSessionMagic;
+  // If it cannot be sent the session is ending, and what it is about with it.
+  (void)shm::SendPacket(socket_.get(), &request, sizeof request);
 }
 
 absl::StatusOr<UniqueFd> Session::AskForDescriptor(const shm::Request& request, const char* phase) {

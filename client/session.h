@@ -36,19 +36,22 @@ class Session : public std::enable_shared_from_this<Session> {
   static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& socket_path);
   ~Session();
 
-  // Sends a request; `fd` (if not negative) goes beside it and stays the caller's. magic and
-  // request_id are filled in.
-  absl::StatusOr<std::shared_ptr<Call>> Start(shm::Request request, int fd = -1);
+  // Sends a request; `fds` go beside it and stay the caller's. magic and request_id are filled in.
+  absl::StatusOr<std::shared_ptr<Call>> Start(shm::Request request, std::vector<int> fds = {});
   // Waits for the reply. A reply with an error is an error. `phase` says in messages what was being
   // waited for. If time runs out, a communicator that is made later all the same is aborted.
   absl::StatusOr<shm::Reply> Await(const std::shared_ptr<Call>& call, const char* phase,
                                    int64_t timeout_ns = kReplyTimeoutNs);
   // Start and Await.
   absl::StatusOr<shm::Reply> Ask(const shm::Request& request, const char* phase, int fd = -1);
-  // Likewise; of a reply with one descriptor beside it.
+  // Sends a request whose reply nobody waits for.
+  void Tell(shm::Request request);
+  // As Ask; of a reply with one descriptor beside it.
   absl::StatusOr<UniqueFd> AskForDescriptor(const shm::Request& request, const char* phase);
 
   Rings& rings() { return *rings_; }
+  // The minor version of the protocol that both sides speak.
+  uint16_t minor() const { return minor_; }
   // Differs between the sessions of a process.
   uint64_t serial() const { return serial_; }
   // OK while the session lives, else why it ended.
@@ -91,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const UniqueFd socket_;
   const pid_t daemon_pid_;
   const uint64_t serial_;
+  uint16_t minor_ = 0;
   bool can_attach_ = false;
   size_t least_relay_bytes_ = 0;
   std::unique_ptr<Rings> rings_;

@@ -48,6 +48,35 @@ absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_bloc
   return absl::OkStatus();
 }
 
+absl::Status Stream::Reserve(const std::shared_ptr<Operation>& op) {
+  const std::lock_guard lock(mutex_);
+  if (shut_) return absl::FailedPreconditionError("the stream was destroyed");
+  PruneLocked();
+  SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, weak_from_this()));
+  ops_.push_back(op);
+  reserved_.push_back(op);
+  return absl::OkStatus();
+}
+
+// Room comes without this thread: the daemon runs the operations of a communicator in their order,
+// and there is room for so many of each. A stream's host functions follow each other, each after
+// the end of the operation before.
+void Stream::SubmitReserved(const std::shared_ptr<Operation>& op) {
+  Rings& rings = op->comm().session()->rings();
+  for (;;) {
+    const uint32_t seen = rings.Seen();
+    {
+      const std::lock_guard lock(mutex_);
+      if (op->is_finished() || op->SubmitIfRoom()) {
+        std::erase(reserved_, op);
+        changed_.notify_all();
+        return;
+      }
+    }
+    rings.WaitForProgress(seen);
+  }
+}
+
 bool Stream::Wait(Operation& op, int64_t deadline_ns) {
   {
     std::unique_lock lock(mutex_);
@@ -85,6 +114,11 @@ void Stream::Cancel(const Comm& comm, const absl::Status& reason) {
   for (const Queued& queued : queue_) {
     if (&queued.op->comm() == &comm && !queued.op->is_finished()) queued.op->Fail(reason);
   }
+  std::erase_if(reserved_, [&](const std::shared_ptr<Operation>& op) {
+    if (&op->comm() != &comm) return false;
+    if (!op->is_finished()) op->Fail(reason);
+    return true;
+  });
   changed_.notify_all();
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/operation.h"
@@ -28,6 +29,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Issues the operation to its communicator and puts it at the stream's end: both orders are those
   // of the calls. With `may_block` a staged operation runs on this thread if nothing is before it.
   absl::Status Enqueue(const std::shared_ptr<Operation>& op, bool may_block);
+
+  // For operations that something else submits when their time has come: the first gives it its
+  // place, the second submits it, unless it has been cancelled since. May be called where the
+  // driver must not be (a host function of a CUDA stream).
+  absl::Status Reserve(const std::shared_ptr<Operation>& op);
+  void SubmitReserved(const std::shared_ptr<Operation>& op);
 
   // Waits for the end of an operation of this stream. deadline_ns: MonotonicNanos, negative: none.
   // False if time ran out.
@@ -63,6 +70,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Operation>> ops_;  // unfinished, in order; finished ones in between
   std::deque<Queued> queue_;                    // those of ops_ that the worker will run
+  std::vector<std::shared_ptr<Operation>> reserved_;
   bool running_ = false;                        // a thread runs an operation outside the lock
   bool shut_ = false;
   absl::Status first_error_;

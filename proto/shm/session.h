@@ -16,9 +16,15 @@ namespace spccl::shm {
 inline constexpr uint32_t kSessionMagic = 0x4C435053;  // "SPCL"
 // Major: must be equal. Minor: the smaller of both is spoken.
 inline constexpr uint16_t kSessionMajor = 1;
-inline constexpr uint16_t kSessionMinor = 0;
+// 1: GPU memory (kRegisterCuda, kOrderMemory, order_slot of a submission).
+inline constexpr uint16_t kSessionMinor = 1;
 
 inline constexpr size_t kUniqueIdBytes = 128;
+inline constexpr size_t kGpuIdBytes = 16;          // a GPU's UUID, as its driver has it
+inline constexpr size_t kCudaIpcHandleBytes = 64;  // a legacy handle of the driver's
+// Memory that was mapped piece by piece comes as so many descriptors; sizes count in units.
+inline constexpr uint32_t kMaxCudaPieces = 48;
+inline constexpr uint64_t kCudaPieceUnitBytes = 4096;
 
 enum class RequestType : uint32_t {
   kHello = 1,     // reply carries the segment and the doorbell
@@ -35,6 +41,16 @@ enum class RequestType : uint32_t {
   // nodes.
   kCommRelays = 10,
   kCommCodec = 11,
+  // From minor version 1 on. A GPU's memory, by a legacy IPC handle or by descriptors beside it.
+  kRegisterCuda = 12,
+  // Reply: the session's order memory (order.h), a memfd beside it.
+  kOrderMemory = 13,
+};
+
+// How a client hands over memory of a GPU.
+enum class CudaHandleKind : uint32_t {
+  kIpc = 1,          // a legacy handle: one piece
+  kDescriptors = 2,  // POSIX descriptors: one a piece, to be mapped in a row
 };
 
 struct Request {
@@ -68,7 +84,22 @@ struct Request {
     struct {
       uint64_t address;  // in the client; for people and for kRegisterAddress
       uint64_t size_bytes;
+      // kRegisterMemfd, minor version 1: 1 if copies of memory of this GPU pass through it.
+      uint32_t stages_gpu;
+      uint8_t gpu[kGpuIdBytes];
     } buffer;  // kRegisterMemfd, kRegisterAddress
+    struct {
+      uint8_t gpu[kGpuIdBytes];
+      uint64_t address;           // of the first piece, in the client; for people
+      uint64_t size_bytes;        // of all pieces
+      uint64_t driver_buffer_id;  // of the first piece: equal means the same memory
+      CudaHandleKind kind;
+      uint32_t pieces;
+      union {
+        uint8_t ipc_handle[kCudaIpcHandleBytes];
+        uint32_t piece_units[kMaxCudaPieces];
+      };
+    } register_cuda;
     struct {
       uint64_t buffer_id;
     } deregister;
@@ -94,8 +125,8 @@ struct Reply {
   ReplyType type;
   uint64_t request_id;
   uint32_t result;  // spcclResult_t
-  uint32_t reserved;
-  uint64_t value;  // kCommInit: comm_id; kRegister*: buffer_id; kHello: the daemon's boot id
+  uint32_t minor;   // kHello: the daemon's minor version; else 0
+  uint64_t value;   // kCommInit: comm_id; kRegister*: buffer_id; kHello: the daemon's boot id
   uint8_t payload[kUniqueIdBytes];  // kUniqueId
   char message[352];                // NUL-terminated; empty on success
 };

@@ -12,7 +12,7 @@
 
 namespace spccl::shm {
 
-inline constexpr int kMaxPassedFds = 4;
+inline constexpr int kMaxPassedFds = 48;  // as many as a kRegisterCuda may have pieces
 
 struct Packet {
   size_t bytes = 0;        // 0: the other side has closed

@@ -1,0 +1,116 @@
+#include "client/cuda_buffer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+
+namespace spccl::client {
+namespace {
+
+shm::Request RequestOf(const CudaExport& exported) {
+  shm::Request request{};
+  request.type = shm::RequestType::kRegisterCuda;
+  auto& body = request.register_cuda;
+  static_assert(sizeof body.gpu == sizeof exported.pieces.front().gpu.bytes);
+  std::memcpy(body.gpu, exported.pieces.front().gpu.bytes, sizeof body.gpu);
+  body.address = exported.base;
+  body.size_bytes = exported.size_bytes;
+  body.driver_buffer_id = exported.pieces.front().buffer_id;
+  body.kind = exported.kind;
+  body.pieces = static_cast<uint32_t>(exported.pieces.size());
+  if (exported.kind == shm::CudaHandleKind::kIpc) {
+    static_assert(sizeof body.ipc_handle == sizeof exported.handle.reserved);
+    std::memcpy(body.ipc_handle, exported.handle.reserved, sizeof body.ipc_handle);
+    return request;
+  }
+  for (size_t i = 0; i < exported.pieces.size(); ++i) {
+    body.piece_units[i] =
+        static_cast<uint32_t>(exported.pieces[i].size_bytes / shm::kCudaPieceUnitBytes);
+  }
+  return request;
+}
+
+}  // namespace
+
+CudaBuffer::CudaBuffer(const std::shared_ptr<Session>& session, uint64_t id,
+                       const CudaExport& exported)
+    : session_(session),
+      session_serial_(session->serial()),
+      id_(id),
+      base_(exported.base),
+      size_bytes_(exported.size_bytes),
+      pieces_(exported.pieces) {}
+
+absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffer::Register(
+    const std::shared_ptr<Session>& session, CudaExport exported) {
+  std::vector<int> fds;
+  for (const UniqueFd& fd : exported.descriptors) fds.push_back(fd.get());
+  SPCCL_ASSIGN_OR_RETURN(const auto call, session->Start(RequestOf(exported), fds));
+  const auto reply = session->Await(call, "handing over GPU memory");
+  if (!reply.ok()) {
+    SPCCL_RETURN_IF_ERROR(session->Health());
+    if (absl::IsResourceExhausted(reply.status())) return reply.status();
+    return absl::UnimplementedError(reply.status().message());
+  }
+  return std::shared_ptr<CudaBuffer>(new CudaBuffer(session, reply->value, exported));
+}
+
+CudaBuffer::~CudaBuffer() {
+  const std::shared_ptr<Session> session = session_.lock();
+  if (session == nullptr) return;
+  shm::Request request{};
+  request.type = shm::RequestType::kDeregister;
+  request.deregister.buffer_id = id_;
+  session->Tell(request);
+}
+
+absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
+    const std::shared_ptr<Session>& session, const DeviceMemory& first, uint64_t address,
+    uint64_t bytes) {
+  std::vector<std::shared_ptr<CudaBuffer>> dropped;  // end after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(first.buffer_id);
+  if (found != entries_.end() && found->second.session_serial == session->serial()) {
+    const Entry& entry = found->second;
+    if (entry.buffer == nullptr) return entry.refusal;
+    // Pieces behind the first may have been unmapped and others mapped in their place.
+    const auto& pieces = entry.buffer->pieces();
+    if (entry.buffer->Contains(address, bytes) &&
+        std::all_of(pieces.begin() + 1, pieces.end(),
+                    [this](const DeviceMemory& piece) { return memory_->IsStill(piece); })) {
+      return entry.buffer;
+    }
+  }
+  DropFreedLocked(&dropped);
+  Entry entry{.buffer = nullptr, .session_serial = session->serial(), .first = first, .refusal = {}};
+  auto exported = memory_->Export(first, address, bytes);
+  absl::Status status = exported.status();
+  if (exported.ok()) {
+    auto buffer = CudaBuffer::Register(session, *std::move(exported));
+    status = buffer.status();
+    if (buffer.ok()) entry.buffer = *std::move(buffer);
+  }
+  if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+  entry.refusal = status;
+  Entry& kept = entries_[first.buffer_id];
+  dropped.push_back(std::exchange(kept, entry).buffer);
+  if (!status.ok()) return status;
+  return entry.buffer;
+}
+
+void CudaBuffers::DropFreedLocked(std::vector<std::shared_ptr<CudaBuffer>>* dropped) {
+  std::erase_if(entries_, [&](auto& each) {
+    if (memory_->IsStill(each.second.first)) return false;
+    dropped->push_back(std::move(each.second.buffer));
+    return true;
+  });
+}
+
+void CudaBuffers::Forget(const std::shared_ptr<CudaBuffer>& buffer) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(entries_, [&](const auto& each) { return each.second.buffer == buffer; });
+}
+
+}  // namespace spccl::client

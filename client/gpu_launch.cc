@@ -1,0 +1,203 @@
+#include "client/gpu_launch.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/gpu_call.h"
+
+namespace spccl::client {
+namespace {
+
+constexpr size_t kStagingAlign = 256;
+
+uint64_t AddressOf(const void* data) {
+  return reinterpret_cast<uint64_t>(data);
+}
+
+// As for ordinary memory: "1" copies where the daemon could reach it.
+bool ForcesStaging() {
+  const char* const text = std::getenv("SPCCL_FORCE_STAGING");
+  return text != nullptr && std::string_view(text) == "1";
+}
+
+absl::StatusOr<shm::BufferRef> HandOver(CudaBuffers* buffers,
+                                        const std::shared_ptr<Session>& session,
+                                        const DeviceMemory& memory, const void* data, size_t bytes,
+                                        GpuPlaces* places) {
+  const uint64_t address = AddressOf(data);
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<CudaBuffer> buffer,
+                         buffers->Get(session, memory, address, bytes));
+  const shm::BufferRef ref{.buffer_id = buffer->id(), .offset = buffer->OffsetOf(address)};
+  places->buffers.push_back(std::move(buffer));
+  return ref;
+}
+
+// Bytes of the staging buffer; sets the offsets in it. In place stays in place: one image of the
+// bytes that the two buffers cover.
+size_t Arrange(const CollectiveCall& call, const Footprint& bytes, GpuPlaces* places) {
+  const uint64_t send = AddressOf(call.send), recv = AddressOf(call.recv);
+  if (bytes.send_bytes > 0 && bytes.recv_bytes > 0 && send < recv + bytes.recv_bytes &&
+      recv < send + bytes.send_bytes) {
+    const uint64_t first = std::min(send, recv);
+    places->send_offset = send - first;
+    places->recv_offset = recv - first;
+    return std::max(send + bytes.send_bytes, recv + bytes.recv_bytes) - first;
+  }
+  places->recv_offset = (bytes.send_bytes + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
+  return places->recv_offset + bytes.recv_bytes;
+}
+
+absl::Status TooManyCaptured() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("this process's graphs hold ", shm::kCapturedSlots,
+                   " captured operations, all that a session has room for: destroy graphs"));
+}
+
+// Makes calls that a capture forbids possible in this thread for the scope: they belong to no
+// stream.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const cuda::Driver& driver) : driver_(driver) {
+    (void)driver_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~RelaxedCapture() { (void)driver_.ThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const cuda::Driver& driver_;
+  int mode_ = cuda::kStreamCaptureModeRelaxed;
+};
+
+// For streams that have no context of their own (the default ones): that of the memory's GPU, if
+// the thread has none.
+class SomeContext {
+ public:
+  SomeContext(const cuda::Driver& driver, cuda::Context context) : driver_(driver) {
+    cuda::Context current = nullptr;
+    if (driver.CtxGetCurrent(&current) == cuda::kSuccess && current != nullptr) return;
+    pushed_ = driver.CtxPushCurrent(context) == cuda::kSuccess;
+  }
+  ~SomeContext() {
+    cuda::Context ignored;
+    if (pushed_) (void)driver_.CtxPopCurrent(&ignored);
+  }
+  SomeContext(const SomeContext&) = delete;
+  SomeContext& operator=(const SomeContext&) = delete;
+
+ private:
+  const cuda::Driver& driver_;
+  bool pushed_ = false;
+};
+
+// A slot for the operation; waits for room as a full stream does. An error: the session is dead.
+absl::StatusOr<StreamOrder::Use> TakeSlot(const std::shared_ptr<Comm>& comm, StreamOrder* order) {
+  Rings& rings = comm->session()->rings();
+  for (;;) {
+    const uint32_t seen = rings.Seen();
+    rings.Drain();
+    if (const auto use = order->Take()) return *use;
+    SPCCL_RETURN_IF_ERROR(comm->Health());
+    rings.WaitForProgress(seen);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<GpuCall>> GpuClient::Find(const CollectiveCall& call,
+                                                       const Footprint& bytes, void* stream) {
+  if (memory_.driver() == nullptr) return std::nullopt;
+  GpuCall gpu;
+  if (bytes.send_bytes > 0) {
+    SPCCL_ASSIGN_OR_RETURN(gpu.send, memory_.Find(call.send));
+  }
+  if (bytes.recv_bytes > 0) {
+    SPCCL_ASSIGN_OR_RETURN(gpu.recv, memory_.Find(call.recv));
+  }
+  if (gpu.send == nullptr && gpu.recv == nullptr) return std::nullopt;
+  const bool has_host_send = bytes.send_bytes > 0 && gpu.send == nullptr;
+  const bool has_host_recv = bytes.recv_bytes > 0 && gpu.recv == nullptr;
+  if (has_host_send || has_host_recv) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        has_host_send ? "sendbuff is host memory and recvbuff is" : "recvbuff is host memory and "
+                                                                    "sendbuff is",
+        " memory of GPU ", gpu.any().device,
+        ": an operation's buffers must all be on GPUs or all on the host"));
+  }
+  gpu.stream = static_cast<cuda::Stream>(stream);
+  return gpu;
+}
+
+absl::StatusOr<std::shared_ptr<StreamOrder>> GpuClient::OrderOf(
+    const std::shared_ptr<Session>& session, cuda::Context context) {
+  const std::lock_guard lock(mutex_);
+  if (order_ != nullptr && order_serial_ == session->serial()) return order_;
+  SPCCL_ASSIGN_OR_RETURN(order_, StreamOrder::Open(*session, *memory_.driver(), context));
+  order_serial_ = session->serial();
+  return order_;
+}
+
+void GpuClient::Prepare(const std::shared_ptr<Session>& session) {
+  memory_.Look();
+  const cuda::Driver* const driver = memory_.driver();
+  if (driver == nullptr) return;
+  cuda::Context current = nullptr;
+  if (driver->CtxGetCurrent(&current) != cuda::kSuccess || current == nullptr) return;
+  (void)OrderOf(session, current);
+}
+
+absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const CollectiveCall& call,
+                               const Footprint& bytes, const GpuCall& gpu) {
+  const cuda::Driver& driver = *memory_.driver();
+  const std::shared_ptr<Session>& session = comm->session();
+  SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(gpu.any().device));
+  const SomeContext current(driver, context);
+  int capture = cuda::kStreamCaptureStatusNone;
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.StreamIsCapturing(gpu.stream, &capture),
+                                        "asking whether the stream is being captured"));
+  const bool is_captured = capture == cuda::kStreamCaptureStatusActive;
+  auto work = std::make_shared<GpuWork>(
+      GpuWork{.comm = comm, .call = call, .bytes = bytes, .places = {}, .order = {}, .use = {}});
+  GpuPlaces& places = work->places;
+  {
+    const RelaxedCapture relaxed(driver);
+    SPCCL_ASSIGN_OR_RETURN(work->order, OrderOf(session, context));
+    absl::Status direct = ForcesStaging() ? absl::UnimplementedError("") : absl::OkStatus();
+    const auto hand_over = [&](const std::shared_ptr<const DeviceMemory>& memory, const void* data,
+                               size_t size, shm::BufferRef* ref) {
+      if (!direct.ok() || memory == nullptr) return;
+      auto found = HandOver(&buffers_, session, *memory, data, size, &places);
+      if (found.ok()) *ref = *found;
+      direct = found.status();
+    };
+    hand_over(gpu.send, call.send, bytes.send_bytes, &places.send);
+    hand_over(gpu.recv, call.recv, bytes.recv_bytes, &places.recv);
+    if (!direct.ok() && !absl::IsUnimplemented(direct)) return direct;
+    if (!direct.ok()) {
+      places.buffers.clear();
+      const size_t total = Arrange(call, bytes, &places);
+      const cuda::Uuid& uuid = gpu.any().gpu;
+      SPCCL_ASSIGN_OR_RETURN(places.staging,
+                             is_captured ? PinnedPool::TakeForGood(driver, context, uuid, total)
+                                         : pinned_.Take(driver, context, uuid, total));
+      SPCCL_ASSIGN_OR_RETURN(const uint64_t id, places.staging->region().BufferId(session));
+      places.send = {.buffer_id = id, .offset = places.send_offset};
+      places.recv = {.buffer_id = id, .offset = places.recv_offset};
+    }
+  }
+  if (is_captured) {
+    const auto use = work->order->TakeForCapture();
+    if (!use) return TooManyCaptured();
+    work->use = *use;
+    return EnqueueCaptured(driver, work, gpu.stream);
+  }
+  SPCCL_ASSIGN_OR_RETURN(work->use, TakeSlot(comm, work->order.get()));
+  return places.staging != nullptr ? EnqueueStaged(driver, comm, work, gpu.stream)
+                                   : EnqueueDirect(driver, comm, work, gpu.stream);
+}
+
+}  // namespace spccl::client

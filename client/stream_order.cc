@@ -1,0 +1,108 @@
+#include "client/stream_order.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::client {
+
+StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping mapping)
+    : driver_(driver), mapping_(new SharedMapping(std::move(mapping))) {
+  // From the back, so that the first is taken first.
+  for (uint32_t slot = shm::kEagerSlots; slot-- > 0;) free_.push_back(slot);
+  for (uint32_t slot = shm::kOrderSlots; slot-- > shm::kEagerSlots;) free_captured_.push_back(slot);
+}
+
+// The mapping is left where it is.
+StreamOrder::~StreamOrder() = default;
+
+absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
+                                                               const cuda::Driver& driver,
+                                                               cuda::Context context) {
+  if (session.minor() < 1) {
+    return absl::FailedPreconditionError(
+        "the daemon (spccld) is older than this library and takes no GPU memory: update it");
+  }
+  shm::Request request{};
+  request.type = shm::RequestType::kOrderMemory;
+  SPCCL_ASSIGN_OR_RETURN(const UniqueFd memfd,
+                         session.AskForDescriptor(request, "asking for the order memory"));
+  constexpr size_t kBytes = sizeof(shm::OrderMemory);
+  if (const auto size = CheckSealedMemfd(memfd.get(), kBytes); !size.ok()) {
+    return absl::InternalError(
+        absl::StrCat("the daemon's order memory: ", size.status().message()));
+  }
+  SPCCL_ASSIGN_OR_RETURN(SharedMapping mapping, SharedMapping::Create(memfd.get(), kBytes));
+  std::shared_ptr<StreamOrder> order(new StreamOrder(driver, std::move(mapping)));
+  const cuda::ScopedContext current(driver, context);
+  SPCCL_RETURN_IF_ERROR(current.status());
+  // The words must be reached by the streams of all of the program's GPUs.
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
+      driver.MemHostRegister(order->memory(), kBytes,
+                             cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterDeviceMap),
+      "registering the order memory"));
+  cuda::DevicePtr pointer = 0;
+  SPCCL_RETURN_IF_ERROR(
+      driver.ToStatus(driver.MemHostGetDevicePointer(&pointer, order->memory(), 0),
+                      "asking for the order memory's device pointer"));
+  order->pointer_ = pointer;
+  return order;
+}
+
+std::optional<StreamOrder::Use> StreamOrder::Take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return std::nullopt;
+  const uint32_t slot = free_.back();
+  free_.pop_back();
+  return Use{.slot = slot, .value = ++values_[slot]};
+}
+
+std::optional<StreamOrder::Use> StreamOrder::TakeForCapture() {
+  const std::lock_guard lock(mutex_);
+  if (free_captured_.empty()) return std::nullopt;
+  const uint32_t slot = free_captured_.back();
+  free_captured_.pop_back();
+  return Use{.slot = slot, .value = 1};
+}
+
+void StreamOrder::GiveBack(const Use& use, bool was_passed) {
+  if (!was_passed) return;
+  const std::lock_guard lock(mutex_);
+  (use.is_captured() ? free_captured_ : free_).push_back(use.slot);
+}
+
+uint64_t StreamOrder::PointerTo(const std::atomic<uint32_t>& word) const {
+  return pointer_ + static_cast<uint64_t>(reinterpret_cast<const std::byte*>(&word) -
+                                          mapping_->data());
+}
+
+absl::Status StreamOrder::EnqueueReady(const Use& use, cuda::Stream stream) const {
+  const uint64_t ready = PointerTo(memory()->slots[use.slot].ready);
+  return driver_.ToStatus(
+      driver_.StreamWriteValue32(stream, ready, use.value, cuda::kStreamWriteValueDefault),
+      "writing an order word on the stream");
+}
+
+absl::Status StreamOrder::EnqueueWait(const Use& use, cuda::Stream stream) const {
+  const uint64_t done = PointerTo(memory()->slots[use.slot].done);
+  SPCCL_RETURN_IF_ERROR(driver_.ToStatus(
+      driver_.StreamWaitValue32(stream, done, use.value, cuda::kStreamWaitValueGeq),
+      "waiting for an order word on the stream"));
+  if (!use.is_captured()) return absl::OkStatus();
+  // So that the next replay finds the slot as this one did.
+  return driver_.ToStatus(
+      driver_.StreamWriteValue32(stream, done, 0, cuda::kStreamWriteValueDefault),
+      "resetting an order word on the stream");
+}
+
+// Release: what was done to the memory before is seen by whoever sees the word.
+void StreamOrder::StoreReady(const Use& use) {
+  memory()->slots[use.slot].ready.store(use.value, std::memory_order_release);
+}
+
+void StreamOrder::StoreDone(const Use& use) {
+  memory()->slots[use.slot].done.store(use.value, std::memory_order_release);
+}
+
+}  // namespace spccl::client

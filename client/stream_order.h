@@ -1,0 +1,67 @@
+// The session's order memory (proto/shm/order.h), as the program's CUDA streams use it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/cuda/driver.h"
+#include "base/memory.h"
+#include "client/session.h"
+#include "proto/shm/order.h"
+
+namespace spccl::client {
+
+// Thread-safe. The memory stays mapped and registered until the process ends: streams may still
+// wait for its words when nothing else knows of it any more.
+class StreamOrder {
+ public:
+  // Asks the daemon for the memory (blocks for the reply) and registers it with the driver;
+  // `context` is any of the process's.
+  static absl::StatusOr<std::shared_ptr<StreamOrder>> Open(Session& session,
+                                                           const cuda::Driver& driver,
+                                                           cuda::Context context);
+  ~StreamOrder();
+
+  // One use of a slot.
+  struct Use {
+    uint32_t slot = shm::kNoOrder;
+    uint32_t value = 0;
+    bool is_captured() const { return slot >= shm::kEagerSlots; }
+  };
+  // Null: all are in use.
+  std::optional<Use> Take();
+  std::optional<Use> TakeForCapture();
+  // The operation has completed. With `was_passed` false the slot is not used again: its stream may
+  // still have to write to it.
+  void GiveBack(const Use& use, bool was_passed);
+
+  // What a stream does at the operation's place; `stream`'s context, or the thread's for those that
+  // have none, is the one it runs in.
+  absl::Status EnqueueReady(const Use& use, cuda::Stream stream) const;
+  absl::Status EnqueueWait(const Use& use, cuda::Stream stream) const;
+
+  // By the CPU.
+  void StoreReady(const Use& use);
+  void StoreDone(const Use& use);
+
+ private:
+  StreamOrder(const cuda::Driver& driver, SharedMapping mapping);
+  shm::OrderMemory* memory() const { return reinterpret_cast<shm::OrderMemory*>(mapping_->data()); }
+  uint64_t PointerTo(const std::atomic<uint32_t>& word) const;
+
+  const cuda::Driver& driver_;
+  // Never destroyed.
+  SharedMapping* const mapping_;
+  uint64_t pointer_ = 0;  // of the memory, as streams have it
+
+  std::mutex mutex_;
+  uint32_t values_[shm::kEagerSlots] = {};  // of each slot's last use
+  std::vector<uint32_t> free_, free_captured_;
+};
+
+}  // namespace spccl::client
