@@ -60,11 +60,17 @@ uint32_t CodeOf(const Enum& value) {
 absl::Status Collective(Process& process, const std::shared_ptr<Comm>& comm,
                         const CollectiveCall& call, spcclStream_t stream) {
   Launch launch{.comm = comm, .stream = nullptr, .call = call, .bytes = {}};
-  if (stream != nullptr) {
-    SPCCL_ASSIGN_OR_RETURN(launch.stream, process.streams().Find(stream));
-  }
   SPCCL_RETURN_IF_ERROR(comm->Accepts());
   SPCCL_ASSIGN_OR_RETURN(launch.bytes, CheckCall(call, comm->rank(), comm->ranks()));
+  SPCCL_ASSIGN_OR_RETURN(launch.gpu, process.gpu().Find(call, launch.bytes, stream));
+  if (!launch.gpu && stream != nullptr) {
+    auto found = process.streams().Find(stream);
+    // An empty call has no memory to tell by whose stream it is.
+    const bool is_empty = launch.bytes.send_bytes == 0 && launch.bytes.recv_bytes == 0;
+    launch.is_detached = !found.ok() && is_empty && process.gpu().memory().driver() != nullptr;
+    if (!found.ok() && !launch.is_detached) return found.status();
+    if (found.ok()) launch.stream = *std::move(found);
+  }
   if (comm->is_lossy()) SPCCL_RETURN_IF_ERROR(CheckLossyCarries(call));
   if (!Group::OfThread().active()) return LaunchNow(process, launch);
   Group::OfThread().Add(std::move(launch));
@@ -116,8 +122,11 @@ absl::Status InitAll(spcclComm_t* comms, int nranks) {
 
 void DropRegistrations(Process& process, const std::shared_ptr<Comm>& comm) {
   comm->DeregisterAll(&process.memory());
-  process.registrations().RemoveIf(
-      [&](const Registration& registration) { return registration.comm == comm; });
+  process.registrations().RemoveIf([&](const Registration& registration) {
+    if (registration.comm != comm) return false;
+    if (registration.buffer != nullptr) process.gpu().Deregister(registration.buffer);
+    return true;
+  });
 }
 
 absl::Status DestroyComm(spcclComm_t handle) {
@@ -143,11 +152,21 @@ absl::Status RegisterMemory(Process& process, const std::shared_ptr<Comm>& comm,
   SPCCL_RETURN_IF_ERROR(CheckOutput(handle, "handle"));
   SPCCL_RETURN_IF_ERROR(CheckOutput(buff, "buff"));
   if (size == 0) return absl::InvalidArgumentError("size is 0");
+  process.gpu().memory().Look();
+  SPCCL_ASSIGN_OR_RETURN(const auto device, process.gpu().memory().Find(buff));
+  if (device != nullptr) {
+    SPCCL_RETURN_IF_ERROR(comm->Accepts());
+    SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<CudaBuffer> buffer,
+                           process.gpu().Register(comm->session(), *device, buff, size));
+    *handle = process.registrations().Add(
+        std::make_shared<Registration>(Registration{comm, nullptr, std::move(buffer)}));
+    return absl::OkStatus();
+  }
   SPCCL_RETURN_IF_ERROR(CheckMapped(buff, size));
   SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region,
                          comm->Register(&process.memory(), buff, size));
   *handle = process.registrations().Add(
-      std::make_shared<Registration>(Registration{comm, std::move(region)}));
+      std::make_shared<Registration>(Registration{comm, std::move(region), nullptr}));
   return absl::OkStatus();
 }
 
@@ -158,7 +177,11 @@ absl::Status DeregisterMemory(Process& process, const std::shared_ptr<Comm>& com
   if (registration->comm != comm) {
     return absl::FailedPreconditionError("the registration is another communicator's");
   }
-  SPCCL_RETURN_IF_ERROR(comm->Deregister(&process.memory(), registration->region));
+  if (registration->region != nullptr) {
+    SPCCL_RETURN_IF_ERROR(comm->Deregister(&process.memory(), registration->region));
+  } else if (registration->buffer != nullptr) {
+    process.gpu().Deregister(registration->buffer);
+  }
   (void)process.registrations().Remove(handle);
   return absl::OkStatus();
 }
@@ -240,6 +263,8 @@ spcclResult_t spcclCommAbort(spcclComm_t comm) {
 spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* asyncError) {
   return EnterComm(__func__, comm, [&](Process&, const auto& found) -> absl::Status {
     SPCCL_RETURN_IF_ERROR(CheckOutput(asyncError, "asyncError"));
+    // Of operations on GPUs nobody waits for the completions.
+    found->session()->rings().Drain();
     const absl::Status health = found->Health();
     if (!health.ok()) found->SetLastError(std::string(health.message()));
     *asyncError = ResultOfStatus(health);

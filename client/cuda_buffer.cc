@@ -84,7 +84,8 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
     }
   }
   DropFreedLocked(&dropped);
-  Entry entry{.buffer = nullptr, .session_serial = session->serial(), .first = first, .refusal = {}};
+  Entry entry{
+      .buffer = nullptr, .session_serial = session->serial(), .first = first, .refusal = {}};
   auto exported = memory_->Export(first, address, bytes);
   absl::Status status = exported.status();
   if (exported.ok()) {

@@ -16,8 +16,8 @@ using cuda::DevicePtr;
 constexpr size_t kMostKnown = 16384;
 
 absl::Status CannotExport(std::string_view why) {
-  return absl::UnimplementedError(absl::StrCat("the memory cannot be handed over: ",
-                                               std::string(why)));
+  return absl::UnimplementedError(
+      absl::StrCat("the memory cannot be handed over: ", std::string(why)));
 }
 
 template <typename T>
@@ -76,8 +76,7 @@ absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Query(uint64_t a
   memory->size_bytes = bytes;
   cuda::Device device;
   SPCCL_RETURN_IF_ERROR(cuda.ToStatus(cuda.DeviceGet(&device, memory->device), "cuDeviceGet"));
-  SPCCL_RETURN_IF_ERROR(
-      cuda.ToStatus(cuda.DeviceGetUuid(&memory->gpu, device), "cuDeviceGetUuid"));
+  SPCCL_RETURN_IF_ERROR(cuda.ToStatus(cuda.DeviceGetUuid(&memory->gpu, device), "cuDeviceGetUuid"));
   // Older drivers do not know of these: then it is not capable.
   int ipc = 0;
   uint64_t handles = 0;
@@ -113,8 +112,8 @@ absl::StatusOr<UniqueFd> ExportPiece(const cuda::Driver& cuda, const DeviceMemor
   cuda::AllocationHandle handle;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's address, as the driver wants it
   void* const start = reinterpret_cast<void*>(piece.base);
-  SPCCL_RETURN_IF_ERROR(cuda.ToStatus(cuda.MemRetainAllocationHandle(&handle, start),
-                                      "cuMemRetainAllocationHandle"));
+  SPCCL_RETURN_IF_ERROR(
+      cuda.ToStatus(cuda.MemRetainAllocationHandle(&handle, start), "cuMemRetainAllocationHandle"));
   int fd = -1;
   const absl::Status status = cuda.ToStatus(
       cuda.MemExportToShareableHandle(&fd, handle, cuda::kMemHandleTypePosixFileDescriptor, 0),
@@ -157,14 +156,15 @@ absl::StatusOr<CudaExport> CudaMemory::Export(const DeviceMemory& first, uint64_
     const uint64_t end = exported.base + exported.size_bytes;
     if (address + bytes <= end) return exported;
     if (exported.pieces.size() == shm::kMaxCudaPieces) {
-      return CannotExport(absl::StrCat("it consists of more than ", shm::kMaxCudaPieces, " pieces"));
+      return CannotExport(
+          absl::StrCat("it consists of more than ", shm::kMaxCudaPieces, " pieces"));
     }
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's address
     SPCCL_ASSIGN_OR_RETURN(const auto next, Find(reinterpret_cast<const void*>(end)));
     if (next == nullptr || next->base != end || next->device != first.device) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          bytes, " bytes from 0x", absl::Hex(address), " run past the end of the GPU's memory, 0x",
-          absl::Hex(end)));
+      return absl::InvalidArgumentError(absl::StrCat(bytes, " bytes from 0x", absl::Hex(address),
+                                                     " run past the end of the GPU's memory, 0x",
+                                                     absl::Hex(end)));
     }
     exported.pieces.push_back(*next);
     exported.size_bytes += next->size_bytes;

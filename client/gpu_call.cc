@@ -79,6 +79,8 @@ void ForgetCaptured(void* data) {
   const std::unique_ptr<std::shared_ptr<GpuWork>> work(
       static_cast<std::shared_ptr<GpuWork>*>(data));
   (*work)->order->GiveBack((*work)->use, /*was_passed=*/true);
+  // The pool ends it: here the driver must not be called.
+  if ((*work)->places.staging != nullptr) (*work)->places.staging->NoteEnd(true);
 }
 
 // What the graph that is being captured on the stream owns from now on; gone with it.
@@ -90,13 +92,12 @@ absl::Status GiveToGraph(const cuda::Driver& driver, cuda::Stream stream,
       driver.StreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr),
       "cuStreamGetCaptureInfo"));
   cuda::UserObject object = nullptr;
-  SPCCL_RETURN_IF_ERROR(
-      driver.ToStatus(driver.UserObjectCreate(&object, work, ForgetCaptured, 1,
-                                              cuda::kUserObjectNoDestructorSync),
-                      "cuUserObjectCreate"));
-  const absl::Status given = driver.ToStatus(
-      driver.GraphRetainUserObject(graph, object, 1, cuda::kGraphUserObjectMove),
-      "cuGraphRetainUserObject");
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
+      driver.UserObjectCreate(&object, work, ForgetCaptured, 1, cuda::kUserObjectNoDestructorSync),
+      "cuUserObjectCreate"));
+  const absl::Status given =
+      driver.ToStatus(driver.GraphRetainUserObject(graph, object, 1, cuda::kGraphUserObjectMove),
+                      "cuGraphRetainUserObject");
   if (!given.ok()) (void)driver.UserObjectRelease(object, 1);
   return given;
 }
@@ -135,9 +136,8 @@ absl::Status EnqueueStaged(const cuda::Driver& driver, const std::shared_ptr<Com
   SPCCL_RETURN_IF_ERROR(CopyIn(driver, *work, stream));
   SPCCL_RETURN_IF_ERROR(comm->null_stream()->Reserve(op));
   auto submittal = std::make_unique<Submittal>(Submittal{comm, op, work});
-  absl::Status status =
-      driver.ToStatus(driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()),
-                      "cuLaunchHostFunc");
+  absl::Status status = driver.ToStatus(driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()),
+                                        "cuLaunchHostFunc");
   const bool submits = status.ok();
   if (submits) {
     (void)submittal.release();
@@ -162,8 +162,8 @@ absl::Status EnqueueCaptured(const cuda::Driver& driver, const std::shared_ptr<G
   if (work->places.staging == nullptr) {
     SPCCL_RETURN_IF_ERROR(work->order->EnqueueReady(work->use, stream));
   }
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.LaunchHostFunc(stream, SubmitAgain, data),
-                                        "cuLaunchHostFunc"));
+  SPCCL_RETURN_IF_ERROR(
+      driver.ToStatus(driver.LaunchHostFunc(stream, SubmitAgain, data), "cuLaunchHostFunc"));
   SPCCL_RETURN_IF_ERROR(work->order->EnqueueWait(work->use, stream));
   return CopyOut(driver, *work, stream);
 }

@@ -122,11 +122,12 @@ absl::StatusOr<std::optional<GpuCall>> GpuClient::Find(const CollectiveCall& cal
   const bool has_host_send = bytes.send_bytes > 0 && gpu.send == nullptr;
   const bool has_host_recv = bytes.recv_bytes > 0 && gpu.recv == nullptr;
   if (has_host_send || has_host_recv) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        has_host_send ? "sendbuff is host memory and recvbuff is" : "recvbuff is host memory and "
-                                                                    "sendbuff is",
-        " memory of GPU ", gpu.any().device,
-        ": an operation's buffers must all be on GPUs or all on the host"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(has_host_send ? "sendbuff is host memory and recvbuff is"
+                                   : "recvbuff is host memory and "
+                                     "sendbuff is",
+                     " memory of GPU ", gpu.any().device,
+                     ": an operation's buffers must all be on GPUs or all on the host"));
   }
   gpu.stream = static_cast<cuda::Stream>(stream);
   return gpu;
@@ -150,10 +151,55 @@ void GpuClient::Prepare(const std::shared_ptr<Session>& session) {
   (void)OrderOf(session, current);
 }
 
+absl::StatusOr<std::shared_ptr<CudaBuffer>> GpuClient::Register(
+    const std::shared_ptr<Session>& session, const DeviceMemory& memory, const void* data,
+    size_t bytes) {
+  Prepare(session);
+  if (ForcesStaging()) return std::shared_ptr<CudaBuffer>();
+  auto buffer = buffers_.Get(session, memory, AddressOf(data), bytes);
+  if (absl::IsUnimplemented(buffer.status())) return std::shared_ptr<CudaBuffer>();
+  if (buffer.ok()) (*buffer)->AddHandle();
+  return buffer;
+}
+
+void GpuClient::Deregister(const std::shared_ptr<CudaBuffer>& buffer) {
+  if (buffer->RemoveHandle() == 0) buffers_.Forget(buffer);
+}
+
+absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const GpuCall& gpu,
+                              cuda::Context context, GpuWork* work) {
+  const cuda::Driver& driver = *memory_.driver();
+  const RelaxedCapture relaxed(driver);
+  SPCCL_ASSIGN_OR_RETURN(work->order, OrderOf(session, context));
+  GpuPlaces& places = work->places;
+  absl::Status direct = ForcesStaging() ? absl::UnimplementedError("") : absl::OkStatus();
+  const auto hand_over = [&](const std::shared_ptr<const DeviceMemory>& memory, const void* data,
+                             size_t bytes, shm::BufferRef* ref) {
+    if (!direct.ok() || memory == nullptr) return;
+    auto found = HandOver(&buffers_, session, *memory, data, bytes, &places);
+    if (found.ok()) *ref = *found;
+    direct = found.status();
+  };
+  hand_over(gpu.send, work->call.send, work->bytes.send_bytes, &places.send);
+  hand_over(gpu.recv, work->call.recv, work->bytes.recv_bytes, &places.recv);
+  if (!absl::IsUnimplemented(direct)) return direct;
+  places.buffers.clear();
+  const size_t total = Arrange(work->call, work->bytes, &places);
+  const cuda::Uuid& uuid = gpu.any().gpu;
+  SPCCL_ASSIGN_OR_RETURN(places.staging, pinned_.Take(driver, context, uuid, total));
+  auto id = places.staging->region().BufferId(session);
+  if (!id.ok()) {
+    places.staging->NoteEnd(/*daemon_let_go=*/true);
+    return id.status();
+  }
+  places.send = {.buffer_id = *id, .offset = places.send_offset};
+  places.recv = {.buffer_id = *id, .offset = places.recv_offset};
+  return absl::OkStatus();
+}
+
 absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const CollectiveCall& call,
                                const Footprint& bytes, const GpuCall& gpu) {
   const cuda::Driver& driver = *memory_.driver();
-  const std::shared_ptr<Session>& session = comm->session();
   SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(gpu.any().device));
   const SomeContext current(driver, context);
   int capture = cuda::kStreamCaptureStatusNone;
@@ -162,33 +208,7 @@ absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const Collecti
   const bool is_captured = capture == cuda::kStreamCaptureStatusActive;
   auto work = std::make_shared<GpuWork>(
       GpuWork{.comm = comm, .call = call, .bytes = bytes, .places = {}, .order = {}, .use = {}});
-  GpuPlaces& places = work->places;
-  {
-    const RelaxedCapture relaxed(driver);
-    SPCCL_ASSIGN_OR_RETURN(work->order, OrderOf(session, context));
-    absl::Status direct = ForcesStaging() ? absl::UnimplementedError("") : absl::OkStatus();
-    const auto hand_over = [&](const std::shared_ptr<const DeviceMemory>& memory, const void* data,
-                               size_t size, shm::BufferRef* ref) {
-      if (!direct.ok() || memory == nullptr) return;
-      auto found = HandOver(&buffers_, session, *memory, data, size, &places);
-      if (found.ok()) *ref = *found;
-      direct = found.status();
-    };
-    hand_over(gpu.send, call.send, bytes.send_bytes, &places.send);
-    hand_over(gpu.recv, call.recv, bytes.recv_bytes, &places.recv);
-    if (!direct.ok() && !absl::IsUnimplemented(direct)) return direct;
-    if (!direct.ok()) {
-      places.buffers.clear();
-      const size_t total = Arrange(call, bytes, &places);
-      const cuda::Uuid& uuid = gpu.any().gpu;
-      SPCCL_ASSIGN_OR_RETURN(places.staging,
-                             is_captured ? PinnedPool::TakeForGood(driver, context, uuid, total)
-                                         : pinned_.Take(driver, context, uuid, total));
-      SPCCL_ASSIGN_OR_RETURN(const uint64_t id, places.staging->region().BufferId(session));
-      places.send = {.buffer_id = id, .offset = places.send_offset};
-      places.recv = {.buffer_id = id, .offset = places.recv_offset};
-    }
-  }
+  SPCCL_RETURN_IF_ERROR(Place(comm->session(), gpu, context, work.get()));
   if (is_captured) {
     const auto use = work->order->TakeForCapture();
     if (!use) return TooManyCaptured();
@@ -196,8 +216,8 @@ absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const Collecti
     return EnqueueCaptured(driver, work, gpu.stream);
   }
   SPCCL_ASSIGN_OR_RETURN(work->use, TakeSlot(comm, work->order.get()));
-  return places.staging != nullptr ? EnqueueStaged(driver, comm, work, gpu.stream)
-                                   : EnqueueDirect(driver, comm, work, gpu.stream);
+  return work->places.staging != nullptr ? EnqueueStaged(driver, comm, work, gpu.stream)
+                                         : EnqueueDirect(driver, comm, work, gpu.stream);
 }
 
 }  // namespace spccl::client

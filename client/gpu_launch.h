@@ -2,7 +2,10 @@
 // ordered with the caller's CUDA stream. Nothing here waits for a GPU.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -16,6 +19,8 @@
 #include "client/stream_order.h"
 
 namespace spccl::client {
+
+struct GpuWork;  // client/gpu_call.h
 
 // The memory of a call, where it is a GPU's; null: that buffer is not looked at.
 struct GpuCall {
@@ -31,7 +36,12 @@ class GpuClient {
   GpuClient() : buffers_(&memory_) {}
 
   CudaMemory& memory() { return memory_; }
-  CudaBuffers& buffers() { return buffers_; }
+
+  // spcclCommRegister and its counterpart; null: the memory will be copied.
+  absl::StatusOr<std::shared_ptr<CudaBuffer>> Register(const std::shared_ptr<Session>& session,
+                                                       const DeviceMemory& memory, const void* data,
+                                                       size_t bytes);
+  void Deregister(const std::shared_ptr<CudaBuffer>& buffer);
 
   // Whether the call's buffers are on GPUs; null: they are the host's, or there are none. One of
   // each kind is a FailedPrecondition. Costs one atomic load where no GPU is used.
@@ -45,6 +55,8 @@ class GpuClient {
   void Prepare(const std::shared_ptr<Session>& session);
 
  private:
+  absl::Status Place(const std::shared_ptr<Session>& session, const GpuCall& gpu,
+                     cuda::Context context, GpuWork* work);
   absl::StatusOr<std::shared_ptr<StreamOrder>> OrderOf(const std::shared_ptr<Session>& session,
                                                        cuda::Context context);
 

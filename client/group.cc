@@ -7,10 +7,16 @@
 namespace spccl::client {
 namespace {
 
-// The operation, started; `may_block`: staged operations may run on this thread.
+// The operation, started; `may_block`: staged operations may run on this thread. Null: it is on a
+// CUDA stream.
 absl::StatusOr<std::shared_ptr<Operation>> Begin(Process& process, const Launch& launch,
                                                  bool may_block) {
   SPCCL_RETURN_IF_ERROR(launch.comm->Accepts());
+  if (launch.gpu) {
+    SPCCL_RETURN_IF_ERROR(
+        process.gpu().Launch(launch.comm, launch.call, launch.bytes, *launch.gpu));
+    return std::shared_ptr<Operation>();
+  }
   SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Operation> op,
                          Operation::Create(launch.comm, launch.call, launch.bytes, process.memory(),
                                            &process.staging()));
@@ -27,7 +33,7 @@ absl::Status ResultOnNullStream(Operation& op) {
 }  // namespace
 
 absl::Status LaunchNow(Process& process, const Launch& launch) {
-  const bool waits = launch.stream == nullptr;
+  const bool waits = launch.waits();
   SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Operation> op, Begin(process, launch, waits));
   return waits ? ResultOnNullStream(*op) : absl::OkStatus();
 }
@@ -61,7 +67,7 @@ absl::Status Group::LaunchAll(Process& process) {
   for (size_t i = 0; i < launches_.size(); ++i) {
     auto op = Begin(process, launches_[i], /*may_block=*/false);
     note(launches_[i], op.status());
-    if (op.ok() && launches_[i].stream == nullptr) awaited[i] = *std::move(op);
+    if (op.ok() && launches_[i].waits()) awaited[i] = *std::move(op);
   }
   for (size_t i = 0; i < launches_.size(); ++i) {
     if (awaited[i] != nullptr) note(launches_[i], ResultOnNullStream(*awaited[i]));

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "client/collective_call.h"
 #include "client/comm.h"
+#include "client/gpu_launch.h"
 #include "client/join.h"
 #include "client/process.h"
 #include "client/stream.h"
@@ -19,6 +21,11 @@ struct Launch {
   std::shared_ptr<Stream> stream;
   CollectiveCall call;
   Footprint bytes;
+  std::optional<GpuCall> gpu = std::nullopt;  // on a GPU's memory, and a CUDA stream
+  // On the null stream, but nobody waits: an empty call on a CUDA stream.
+  bool is_detached = false;
+
+  bool waits() const { return stream == nullptr && !gpu && !is_detached; }
 };
 
 // Starts it; on the null stream, waits for its end and returns its result.

@@ -112,6 +112,7 @@ absl::Status Join(Process& process, const std::vector<JoinRequest>& requests) {
     for (const auto& comm : comms) (void)comm->Abort();
     return first_error;
   }
+  process.gpu().Prepare(session);
   for (size_t i = 0; i < comms.size(); ++i) {
     *requests[i].out = static_cast<spcclComm_t>(process.comms().Add(std::move(comms[i])));
   }

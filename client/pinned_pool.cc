@@ -23,10 +23,10 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedBuffer::Create(const cuda::D
   std::shared_ptr<PinnedBuffer> buffer(new PinnedBuffer(driver, std::move(region)));
   const cuda::ScopedContext current(driver, context);
   SPCCL_RETURN_IF_ERROR(current.status());
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
-      driver.MemHostRegister(buffer->data(), buffer->region().size_bytes(),
-                             cuda::kMemHostRegisterPortable),
-      "registering a staging buffer"));
+  SPCCL_RETURN_IF_ERROR(
+      driver.ToStatus(driver.MemHostRegister(buffer->data(), buffer->region().size_bytes(),
+                                             cuda::kMemHostRegisterPortable),
+                      "registering a staging buffer"));
   buffer->registered_ = true;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(
       driver.EventCreate(&buffer->last_copy_, cuda::kEventDisableTiming), "cuEventCreate"));
@@ -84,13 +84,6 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Take(const cuda::Drive
   const std::lock_guard lock(mutex_);
   buffers_.push_front(buffer);
   return buffer;
-}
-
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::TakeForGood(const cuda::Driver& driver,
-                                                                      cuda::Context context,
-                                                                      const cuda::Uuid& gpu,
-                                                                      size_t bytes) {
-  return PinnedBuffer::Create(driver, context, gpu, bytes);
 }
 
 }  // namespace spccl::client

@@ -60,14 +60,10 @@ class PinnedPool {
   // What is kept for later use, at most.
   static constexpr size_t kKeptBytes = size_t{1} << 30;
 
+  // To be given back by NoteEnd.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> Take(const cuda::Driver& driver,
                                                      cuda::Context context, const cuda::Uuid& gpu,
                                                      size_t bytes);
-  // One that stays its owner's: under stream capture.
-  static absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeForGood(const cuda::Driver& driver,
-                                                                   cuda::Context context,
-                                                                   const cuda::Uuid& gpu,
-                                                                   size_t bytes);
 
  private:
   std::mutex mutex_;

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/comm.h"
+#include "client/gpu_launch.h"
 #include "client/handle_table.h"
 #include "client/memory.h"
 #include "client/region.h"
@@ -19,7 +20,8 @@ namespace spccl::client {
 // What spcclCommRegister gave out.
 struct Registration {
   std::shared_ptr<Comm> comm;
-  std::shared_ptr<Region> region;
+  std::shared_ptr<Region> region;      // of host memory, or
+  std::shared_ptr<CudaBuffer> buffer;  // of a GPU's; null also where that has to be copied
 };
 
 // Thread-safe. Never destroyed: threads may still be at work when the program exits.
@@ -37,6 +39,7 @@ class Process {
   HandleTable<Registration>& registrations() { return registrations_; }
   MemoryTable& memory() { return memory_; }
   StagingPool& staging() { return staging_; }
+  GpuClient& gpu() { return gpu_; }
 
   // Keeps for good what the daemon may still use.
   void Keep(std::shared_ptr<Comm> comm);
@@ -51,6 +54,7 @@ class Process {
   HandleTable<Registration> registrations_;
   MemoryTable memory_;
   StagingPool staging_;
+  GpuClient gpu_;
 
   std::mutex mutex_;
   std::shared_ptr<Session> session_;

@@ -77,6 +77,14 @@ void Stream::SubmitReserved(const std::shared_ptr<Operation>& op) {
   }
 }
 
+void Stream::FailReserved(const std::shared_ptr<Operation>& op, const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  // Its time may have come already.
+  if (!op->is_finished() && !op->is_submitted()) op->Fail(status);
+  std::erase(reserved_, op);
+  changed_.notify_all();
+}
+
 bool Stream::Wait(Operation& op, int64_t deadline_ns) {
   {
     std::unique_lock lock(mutex_);

@@ -35,6 +35,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // driver must not be (a host function of a CUDA stream).
   absl::Status Reserve(const std::shared_ptr<Operation>& op);
   void SubmitReserved(const std::shared_ptr<Operation>& op);
+  // It will not be submitted: as Operation::Fail.
+  void FailReserved(const std::shared_ptr<Operation>& op, const absl::Status& status);
 
   // Waits for the end of an operation of this stream. deadline_ns: MonotonicNanos, negative: none.
   // False if time ran out.
@@ -71,7 +73,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::deque<std::shared_ptr<Operation>> ops_;  // unfinished, in order; finished ones in between
   std::deque<Queued> queue_;                    // those of ops_ that the worker will run
   std::vector<std::shared_ptr<Operation>> reserved_;
-  bool running_ = false;                        // a thread runs an operation outside the lock
+  bool running_ = false;  // a thread runs an operation outside the lock
   bool shut_ = false;
   absl::Status first_error_;
   std::thread worker_;

@@ -73,8 +73,8 @@ void StreamOrder::GiveBack(const Use& use, bool was_passed) {
 }
 
 uint64_t StreamOrder::PointerTo(const std::atomic<uint32_t>& word) const {
-  return pointer_ + static_cast<uint64_t>(reinterpret_cast<const std::byte*>(&word) -
-                                          mapping_->data());
+  return pointer_ +
+         static_cast<uint64_t>(reinterpret_cast<const std::byte*>(&word) - mapping_->data());
 }
 
 absl::Status StreamOrder::EnqueueReady(const Use& use, cuda::Stream stream) const {
