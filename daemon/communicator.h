@@ -39,7 +39,10 @@ struct RankPart {
   int64_t posted_ns = 0;  // set by Submit()
   uint32_t handle = 0;    // the communicator's number in the rank's session
   runtime::RankBuffers buffers;
-  MappingRef send_owner, recv_owner;
+  std::shared_ptr<const void> send_owner, recv_owner;
+  // Of the session's order memory; null: the rank waits for its completion only. It is in `buffers`
+  // too where a GPU runs the operation and writes `done` itself.
+  std::shared_ptr<const runtime::GpuOrder> order;
   std::shared_ptr<Relay> relay;  // as in buffers; null: none
   std::shared_ptr<CompletionPort> port;
 

@@ -92,9 +92,10 @@ struct BufferInfo {
   pid_t pid;
   uid_t uid;
   std::string job_id;
-  std::string kind;  // "mapped" (memfd) or "attach" (cross-memory)
+  std::string kind;  // as metrics::BufferKind: "mapped", "attach", "cuda-ipc", "cuda-fd", "staged"
   uint64_t size_bytes;
   uint64_t uses;
+  std::string gpu = {};  // of the last three kinds: "GPU-" and its UUID
 };
 
 // What was left of a job when it ended.

@@ -291,6 +291,7 @@ v1::Buffer ToProto(const BufferInfo& buffer) {
   out.set_kind(buffer.kind);
   out.set_size_bytes(buffer.size_bytes);
   out.set_uses(buffer.uses);
+  out.set_gpu(buffer.gpu);
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "collective/op.h"
 #include "collective/policy/plan_table.h"
 #include "collective/policy/settings.h"
+#include "collective/runtime/cuda/gpus.h"
 #include "collective/runtime/rank_buffers.h"
 #include "collective/runtime/task.h"
 #include "daemon/job_share.h"
@@ -46,6 +47,13 @@ struct CoreHooks {
       const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
       const policy::Settings& settings, runtime::DoneFn done)>
       make_task;
+  // The node's GPUs, which outlive the core; null: there are none, or they are not used.
+  runtime::Gpus* gpus = nullptr;
+  // As runtime::MakeGpuTask, on them.
+  std::function<absl::StatusOr<std::unique_ptr<runtime::Task>>(
+      const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
+      const policy::Settings& settings, runtime::DoneFn done)>
+      make_gpu_task;
 };
 
 // The daemon's own: settings from the store, jobs from the table (both borrowed), tasks of the host

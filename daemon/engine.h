@@ -138,6 +138,18 @@ class Engine {
   void Probe(Session& session, const shm::Request& request);
   void HandOutRelays(Session& session, const shm::Request& request);
   absl::Status OpenRelays(CommEntry& entry);
+  // engine_gpu.cc
+  void RegisterCuda(Session& session, const shm::Request& request, std::vector<UniqueFd> fds);
+  void OnOpened(uint64_t session_id, uint64_t request_id, Buffer buffer,
+                const absl::StatusOr<GpuMemoryRef>& memory);
+  void HandOutOrder(Session& session, const shm::Request& request);
+  absl::Status MakeOrder(Session& session, uint64_t request_id);
+  void OnOrder(uint64_t session_id, uint64_t request_id, const absl::StatusOr<OrderMapRef>& order);
+  // Null: none that can be.
+  static std::shared_ptr<const runtime::GpuOrder> OrderOf(const Session& session,
+                                                          const shm::Submission& slot);
+  // An error if some of the operation's buffers are GPUs' and others the host's.
+  static absl::Status FindMixedMemory(const CommEntry& entry, const RunningOp& running);
   void Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds = {});
   void Reply(Session& session, uint64_t request_id, const absl::Status& status, uint64_t value = 0);
 
@@ -295,6 +307,7 @@ class Engine {
 
   // Order of destruction: what holds mappings goes before the reaper.
   Reaper reaper_;
+  std::unique_ptr<GpuImports> imports_;  // null: no GPU is used
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<runtime::SpanRing> spans_;  // of the core thread; null: none
   std::optional<FlightFiles> flight_files_;   // empty: none are kept

@@ -115,6 +115,7 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   const OpDesc op = running->parts[0].op;
   // Between nodes an empty operation runs too: others may have called another.
   const bool is_empty = op.count == 0 && !entry.across();
+  if (at_once.status.ok() && op.count > 0) at_once.status = FindMixedMemory(entry, *running);
   if (!at_once.status.ok() || is_empty) return OnTaskDone(running, at_once);
 
   std::vector<runtime::RankBuffers> ranks;
@@ -127,6 +128,11 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   }
   running->task = *std::move(task);
   running->task->SetOperation(running->operation);
+  if (running->task->RunsItself()) {
+    // Its own reference: the operation may end within.
+    const std::shared_ptr<runtime::Task> task = running->task;
+    return task->Start();
+  }
   // A slice that must reach into another process may have to wait there: never on this thread.
   if (running->payload_bytes < options_.inline_bytes && AllMapped(ranks, running->ranks, op)) {
     RunInline(entry, running);
@@ -141,12 +147,22 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
   policy::Settings settings = SettingsOf(entry);
   // Every operation draws anew, and every run of the program the same.
   settings.lossy.seed = settings.lossy.seed * 0x9E3779B97F4A7C15 + running->sequence;
+  const auto done = [this, running](const runtime::OpResult& result) {
+    OnTaskDone(running, result);
+  };
+  const bool on_gpu = ranks[0].recv.on_gpu();
+  if (on_gpu && (entry.across() || !hooks_.make_gpu_task)) {
+    return absl::UnimplementedError(
+        "this spccld runs no operations on GPU memory over several nodes");
+  }
+  if (on_gpu) {
+    entry.running_algorithm = "gpu";
+    return hooks_.make_gpu_task(running->parts[0].op, ranks, settings, done);
+  }
   if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
   entry.running_algorithm =
       std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));
-  return hooks_.make_task(
-      running->parts[0].op, ranks, settings,
-      [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); });
+  return hooks_.make_task(running->parts[0].op, ranks, settings, done);
 }
 
 const policy::Settings& Engine::SettingsOf(CommEntry& entry) {

@@ -139,6 +139,10 @@ void Engine::Answer(Session& session, const shm::Request& request, std::vector<U
       return Probe(session, request);
     case shm::RequestType::kCommRelays:
       return HandOutRelays(session, request);
+    case shm::RequestType::kRegisterCuda:
+      return RegisterCuda(session, request, std::move(fds));
+    case shm::RequestType::kOrderMemory:
+      return HandOutOrder(session, request);
   }
 }
 
@@ -163,6 +167,7 @@ absl::Status Engine::Hello(Session& session, const shm::Request& request) {
   reply.type = shm::ReplyType::kReply;
   reply.request_id = request.request_id;
   reply.value = boot_id_;
+  reply.minor = shm::kSessionMinor;
   Send(session, reply, {segment_fd.get(), session.doorbell.get()});
   Record("session-open", session.peer.job_id, 0, session.peer.uid,
          absl::StrCat("session ", session.id, " (pid ", session.peer.pid, ", ", session.name, ")"));
@@ -271,6 +276,10 @@ absl::StatusOr<uint64_t> Engine::RegisterMemfd(Session& session, const shm::Requ
   buffer.address = request.buffer.address;
   buffer.size_bytes = request.buffer.size_bytes;
   if (buffer.size_bytes == 0) return absl::InvalidArgumentError("a buffer of 0 bytes");
+  if (request.buffer.stages_gpu != 0) {
+    buffer.gpu_kind = GpuKind::kStaged;
+    std::memcpy(buffer.gpu_id.bytes, request.buffer.gpu, sizeof buffer.gpu_id.bytes);
+  }
   SPCCL_RETURN_IF_ERROR(CheckBufferLimits(session, buffer.size_bytes));
   SPCCL_ASSIGN_OR_RETURN(buffer.mapping,
                          MapOnce(session, fd.get(), buffer.size_bytes, &buffer.memory_id));

@@ -79,14 +79,16 @@ Snapshot Engine::MakeSnapshot() const {
   }
   for (const auto& [id, session] : registry_.sessions) {
     for (const auto& [buffer_id, buffer] : session->buffers) {
-      snapshot.buffers.push_back(BufferInfo{.id = buffer_id,
-                                            .session_id = id,
-                                            .pid = session->peer.pid,
-                                            .uid = session->peer.uid,
-                                            .job_id = session->peer.job_id,
-                                            .kind = std::string(NameOf(buffer.kind())),
-                                            .size_bytes = buffer.size_bytes,
-                                            .uses = buffer.uses});
+      snapshot.buffers.push_back(BufferInfo{
+          .id = buffer_id,
+          .session_id = id,
+          .pid = session->peer.pid,
+          .uid = session->peer.uid,
+          .job_id = session->peer.job_id,
+          .kind = std::string(NameOf(buffer.kind())),
+          .size_bytes = buffer.size_bytes,
+          .uses = buffer.uses,
+          .gpu = buffer.gpu_kind == GpuKind::kNone ? std::string() : GpuName(buffer.gpu_id)});
     }
     for (JobInfo& job : snapshot.jobs) {
       if (job.id != session->peer.job_id) continue;

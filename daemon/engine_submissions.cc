@@ -71,13 +71,16 @@ SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot)
     // Ranges of the client's own memory cannot be told apart by id: each is its own memory here,
     // and an overlap harms only who asked for it.
     const Buffer& buffer = found->second;
-    return BufferView{.size_bytes = buffer.size_bytes,
-                      .memory_id = buffer.mapping ? buffer.memory_id : (uint64_t{1} << 63) | id,
-                      .mapped = buffer.mapping != nullptr};
+    return BufferView{
+        .size_bytes = buffer.size_bytes,
+        .memory_id = buffer.memory_id != 0 ? buffer.memory_id : (uint64_t{1} << 63) | id,
+        .mapped = buffer.mapping != nullptr,
+        .on_gpu = buffer.gpu_memory != nullptr};
   };
-  return CheckSubmission(
-      slot,
-      SessionView{.member = member, .buffer = buffer, .attach_possible = session.peer.pid != 0});
+  return CheckSubmission(slot, SessionView{.member = member,
+                                           .buffer = buffer,
+                                           .has_order = session.order != nullptr,
+                                           .attach_possible = session.peer.pid != 0});
 }
 
 RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
@@ -87,7 +90,8 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
   part.ticket = slot.ticket;
   part.handle = slot.comm_id;
   part.port = session.port;
-  const auto view = [&session](const shm::BufferRef& ref, MappingRef* owner) {
+  part.order = OrderOf(session, slot);
+  const auto view = [&session](const shm::BufferRef& ref, std::shared_ptr<const void>* owner) {
     if (ref.buffer_id == shm::kRawAddress) {
       return runtime::MemoryView::Remote(session.peer.pid, ref.offset);
     }
@@ -96,6 +100,11 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
       return runtime::MemoryView();  // unused: only the root sends
     Buffer& buffer = found->second;
     ++buffer.uses;
+    if (buffer.gpu_memory) {
+      *owner = buffer.gpu_memory;
+      return runtime::MemoryView::Device(buffer.gpu_memory->pointer + ref.offset,
+                                         buffer.gpu_memory->gpu);
+    }
     if (!buffer.mapping) {
       return runtime::MemoryView::Remote(session.peer.pid, buffer.address + ref.offset);
     }
@@ -104,6 +113,7 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
   };
   part.buffers.send = view(slot.send, &part.send_owner);
   part.buffers.recv = view(slot.recv, &part.recv_owner);
+  if (part.buffers.recv.on_gpu()) part.buffers.order = part.order;
   if (slot.relay != 0) {
     part.relay = std::make_shared<Relay>(entry.relay_control, rank, slot.sequence);
     part.buffers.relay = part.relay;
@@ -120,22 +130,20 @@ absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slo
   SlotCheck check = CheckSlot(session, slot);
   if (check.fault == SlotFault::kCorrupt) return check.status;
   const auto found = session.memberships.find(slot.comm_id);
+  RankPart part;
+  part.ticket = slot.ticket;
+  part.handle = slot.comm_id;
+  part.port = session.port;
+  part.order = OrderOf(session, slot);
   if (found == session.memberships.end()) {
-    return session.port->Complete(slot.ticket, slot.comm_id, check.status)
+    return part.Complete(check.status)
                ? absl::OkStatus()
                : absl::InvalidArgumentError("its completion ring has an impossible index");
   }
   const Membership membership = found->second;
   CommEntry* const entry = registry_.FindComm(membership.comm_id);
   if (check.status.ok()) check.status = CheckOperationQuota(*entry, slot.sequence);
-  RankPart part;
-  if (check.status.ok()) {
-    part = MakePart(session, slot, check.op, *entry, membership.rank);
-  } else {
-    part.ticket = slot.ticket;
-    part.handle = slot.comm_id;
-    part.port = session.port;
-  }
+  if (check.status.ok()) part = MakePart(session, slot, check.op, *entry, membership.rank);
   SPCCL_ASSIGN_OR_RETURN(std::vector<Outcome> outcomes,
                          entry->comm.Submit(membership.rank, slot.sequence, std::move(part),
                                             check.status, MonotonicNanos()));

@@ -25,6 +25,7 @@
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
 #include "daemon/flight_log.h"
+#include "daemon/gpu_memory.h"
 #include "daemon/job_share.h"
 #include "daemon/metrics/buffer_tally.h"
 #include "daemon/metrics/telemetry.h"
@@ -38,15 +39,28 @@
 
 namespace spccl::daemon {
 
-// A registered buffer: mapped memory, or a range of the client's own (`mapping` empty).
+// How a buffer has to do with a GPU.
+enum class GpuKind : uint8_t { kNone, kIpc, kFd, kStaged };
+
+// "GPU-" and the UUID, as NVIDIA's tools have it.
+std::string GpuName(const cuda::Uuid& uuid);
+
+// A registered buffer: mapped memory, a GPU's, or a range of the client's own (both empty).
 struct Buffer {
   MappingRef mapping;
-  uint64_t address = 0;  // in the client
+  GpuMemoryRef gpu_memory;
+  GpuKind gpu_kind = GpuKind::kNone;
+  cuda::Uuid gpu_id{};     // whose memory it is, or is copied through it
+  uint64_t driver_id = 0;  // of a GPU's memory: in the client's driver
+  uint64_t address = 0;    // in the client
   uint64_t size_bytes = 0;
   uint64_t memory_id = 0;  // equal for buffers that are the same memfd; 0: the client's own memory
   uint64_t uses = 0;
 
   metrics::BufferKind kind() const {
+    if (gpu_kind == GpuKind::kIpc) return metrics::BufferKind::kCudaIpc;
+    if (gpu_kind == GpuKind::kFd) return metrics::BufferKind::kCudaFd;
+    if (gpu_kind == GpuKind::kStaged) return metrics::BufferKind::kStaged;
     return mapping ? metrics::BufferKind::kMapped : metrics::BufferKind::kAttach;
   }
 };
@@ -85,7 +99,9 @@ struct Session {
   std::unordered_map<uint64_t, Buffer> buffers;          // by id
   std::map<FileKey, MappedFile> files;
   uint64_t buffer_bytes = 0;
-  bool probing = false;  // an attach probe is under way
+  UniqueFd order_memory;  // once it has been asked for
+  OrderMapRef order;      // likewise
+  bool probing = false;   // an attach probe is under way
 };
 
 // An operation that runs. Shared by the core thread, the task's DoneFn and the channel threads;

@@ -32,6 +32,8 @@ absl::Status CheckBody(const shm::Request& request) {
     case shm::RequestType::kDeregister:
     case shm::RequestType::kProbeAttach:
     case shm::RequestType::kCommRelays:
+    case shm::RequestType::kRegisterCuda:  // CheckGpuHandle looks at it
+    case shm::RequestType::kOrderMemory:
       return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -54,7 +56,7 @@ absl::StatusOr<shm::Request> ParseRequest(std::span<const std::byte> packet, siz
   if (request.request_id == 0) return absl::InvalidArgumentError("request: request_id is 0");
   SPCCL_RETURN_IF_ERROR(CheckBody(request));
   const size_t wanted = request.type == shm::RequestType::kRegisterMemfd ? 1 : 0;
-  if (fds != wanted) {
+  if (request.type != shm::RequestType::kRegisterCuda && fds != wanted) {
     return absl::InvalidArgumentError(
         absl::StrCat("request: ", fds, " descriptors beside it, expected ", wanted));
   }

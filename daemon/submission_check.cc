@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/shm/order.h"
 
 namespace spccl::daemon {
 namespace {
@@ -14,12 +15,20 @@ struct Range {
   uint64_t memory_id;  // 0: the client's address space
   uint64_t start;
   uint64_t bytes;
+  bool on_gpu = false;
 };
 
 bool HasReservedBits(const shm::Submission& slot) {
   uint64_t bits = slot.reserved | slot.reserved2;
   for (const uint64_t word : slot.reserved3) bits |= word;
   return bits != 0;
+}
+
+// Whether the order slot is one that a correct client could name.
+bool HasPossibleOrder(const shm::Submission& slot, const SessionView& session) {
+  if (slot.order_slot == 0) return slot.order_value == 0;
+  if (slot.order_slot > shm::kOrderSlots || !session.has_order) return false;
+  return slot.order_slot <= shm::kEagerSlots || slot.order_value == 1;
 }
 
 absl::Status CheckCodes(const shm::Submission& slot) {
@@ -50,9 +59,13 @@ absl::Status CheckCount(const OpDesc& op, uint32_t ranks) {
 }
 
 absl::StatusOr<Range> Locate(const shm::BufferRef& ref, uint64_t bytes, std::string_view what,
-                             const SessionView& session) {
+                             bool has_order, const SessionView& session) {
   const absl::string_view name(what.data(), what.size());
   if (ref.buffer_id == shm::kRawAddress) {
+    if (has_order) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " buffer is an address, with an order slot"));
+    }
     if (!session.attach_possible) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " buffer is an address of a process that spccld cannot see"));
@@ -68,12 +81,19 @@ absl::StatusOr<Range> Locate(const shm::BufferRef& ref, uint64_t bytes, std::str
     return absl::InvalidArgumentError(
         absl::StrCat(name, " buffer ", ref.buffer_id, " is not registered"));
   }
+  if (buffer->on_gpu && !has_order) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " buffer ", ref.buffer_id, " is a GPU's, and no order slot is named"));
+  }
   if (ref.offset > buffer->size_bytes || bytes > buffer->size_bytes - ref.offset) {
     return absl::InvalidArgumentError(absl::StrCat(name, " buffer ", ref.buffer_id, ": ", bytes,
                                                    " bytes at offset ", ref.offset, " of ",
                                                    buffer->size_bytes));
   }
-  return Range{.memory_id = buffer->memory_id, .start = ref.offset, .bytes = bytes};
+  return Range{.memory_id = buffer->memory_id,
+               .start = ref.offset,
+               .bytes = bytes,
+               .on_gpu = buffer->on_gpu};
 }
 
 // Where one buffer must start within the other to be "in place": the rank's share of the larger.
@@ -104,10 +124,18 @@ absl::Status CheckMemory(const OpDesc& op, const MemberView& member, const shm::
                          const SessionView& session) {
   if (op.count == 0) return absl::OkStatus();
   const uint64_t recv_bytes = RecvElements(op, member.ranks) * SizeOf(op.dtype);
-  SPCCL_ASSIGN_OR_RETURN(const Range recv, Locate(slot.recv, recv_bytes, "receive", session));
+  const bool has_order = slot.order_slot != 0;
+  SPCCL_ASSIGN_OR_RETURN(const Range recv,
+                         Locate(slot.recv, recv_bytes, "receive", has_order, session));
   if (HasRoot(op.kind) && op.root != member.rank) return absl::OkStatus();
   const uint64_t send_bytes = SendElements(op, member.ranks) * SizeOf(op.dtype);
-  SPCCL_ASSIGN_OR_RETURN(const Range send, Locate(slot.send, send_bytes, "send", session));
+  SPCCL_ASSIGN_OR_RETURN(const Range send,
+                         Locate(slot.send, send_bytes, "send", has_order, session));
+  if (send.on_gpu != recv.on_gpu) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ", send.on_gpu ? "send" : "receive", " buffer is a GPU's and the ",
+                     send.on_gpu ? "receive" : "send", " buffer the host's"));
+  }
   return CheckOverlap(op, member, send, recv);
 }
 
@@ -140,6 +168,12 @@ SlotCheck CheckSubmission(const shm::Submission& slot, const SessionView& sessio
   if (HasReservedBits(slot)) {
     check.fault = SlotFault::kCorrupt;
     check.status = absl::InvalidArgumentError("reserved bits of a submission are set");
+    return check;
+  }
+  if (!HasPossibleOrder(slot, session)) {
+    check.fault = SlotFault::kCorrupt;
+    check.status = absl::InvalidArgumentError(
+        absl::StrCat("order slot ", slot.order_slot, " with value ", slot.order_value));
     return check;
   }
   check.status = CheckArguments(slot, session, &check.op);

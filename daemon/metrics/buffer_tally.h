@@ -8,12 +8,14 @@
 
 namespace spccl::daemon::metrics {
 
-// Shared memory; the client's own, read in place.
-enum class BufferKind : uint8_t { kMapped, kAttach };
-inline constexpr size_t kBufferKindCount = 2;
+// Shared memory; the client's own, read in place; a GPU's, opened by a legacy handle or by
+// descriptors; shared memory through which a GPU's is copied.
+enum class BufferKind : uint8_t { kMapped, kAttach, kCudaIpc, kCudaFd, kStaged };
+inline constexpr size_t kBufferKindCount = 5;
 
 constexpr std::string_view NameOf(BufferKind kind) {
-  constexpr std::string_view kNames[kBufferKindCount] = {"mapped", "attach"};
+  constexpr std::string_view kNames[kBufferKindCount] = {"mapped", "attach", "cuda-ipc", "cuda-fd",
+                                                         "staged"};
   return kNames[static_cast<size_t>(kind)];
 }
 

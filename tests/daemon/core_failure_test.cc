@@ -111,7 +111,7 @@ std::vector<Rubbish> KindsOfRubbish() {
   };
   kinds.push_back(slot("reserved", [](auto& bad) { bad.reserved = 0xFF; }));
   kinds.push_back(slot("reserved2", [](auto& bad) { bad.reserved2 = ~0u; }));
-  kinds.push_back(slot("reserved3", [](auto& bad) { bad.reserved3[5] = 1; }));
+  kinds.push_back(slot("reserved3", [](auto& bad) { bad.reserved3[4] = 1; }));
   kinds.push_back(slot("far sequence", [](auto& bad) { bad.sequence = ~0ull; }));
   kinds.push_back(slot("sequence ahead", [](auto& bad) { bad.sequence = 1 << 20; }));
   kinds.push_back({"replayed slot", [](Pair& pair) {

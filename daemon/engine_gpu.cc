@@ -1,0 +1,169 @@
+// What clients ask about GPU memory.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/engine.h"
+
+namespace spccl::daemon {
+
+void Engine::RegisterCuda(Session& session, const shm::Request& request,
+                          std::vector<UniqueFd> fds) {
+  const uint64_t request_id = request.request_id;
+  absl::StatusOr<GpuHandle> handle = CheckGpuHandle(request, std::move(fds));
+  absl::Status status = handle.status();
+  if (status.ok() && hooks_.gpus == nullptr) {
+    status = absl::FailedPreconditionError("spccld uses no GPU (spcclctl doctor says why)");
+  }
+  if (status.ok()) status = CheckBufferLimits(session, handle->size_bytes);
+  if (!status.ok()) return Reply(session, request_id, status);
+  const auto& body = request.register_cuda;
+  cuda::Uuid uuid;
+  std::memcpy(uuid.bytes, body.gpu, sizeof uuid.bytes);
+  runtime::Gpu* const gpu = hooks_.gpus->Find(uuid);
+  if (gpu == nullptr) {
+    return Reply(session, request_id,
+                 absl::NotFoundError(absl::StrCat(
+                     "spccld does not see ", GpuName(uuid),
+                     ": it must run where all GPUs are visible (CUDA_VISIBLE_DEVICES, cgroups)")));
+  }
+  Buffer buffer;
+  buffer.address = body.address;
+  buffer.size_bytes = handle->size_bytes;
+  buffer.gpu_kind = handle->kind == shm::CudaHandleKind::kIpc ? GpuKind::kIpc : GpuKind::kFd;
+  buffer.gpu_id = uuid;
+  // The same memory once more: the driver's ids are not used twice in a process.
+  const auto same = std::find_if(session.buffers.begin(), session.buffers.end(), [&](auto& each) {
+    return each.second.gpu_memory != nullptr && each.second.driver_id == body.driver_buffer_id &&
+           each.second.gpu_kind == buffer.gpu_kind && each.second.gpu_memory->gpu == gpu->index() &&
+           each.second.size_bytes == buffer.size_bytes;
+  });
+  buffer.driver_id = body.driver_buffer_id;
+  if (same != session.buffers.end()) {
+    buffer.gpu_memory = same->second.gpu_memory;
+    buffer.memory_id = same->second.memory_id;
+    return Reply(session, request_id, absl::OkStatus(), *AddBuffer(session, std::move(buffer)));
+  }
+  buffer.memory_id = registry_.next_memory_id++;
+  // Off the core thread: it takes about a millisecond.
+  imports_->Open(*gpu, *std::move(handle),
+                 [this, session_id = session.id, request_id,
+                  buffer = std::move(buffer)](const absl::StatusOr<GpuMemoryRef>& memory) {
+                   OnOpened(session_id, request_id, buffer, memory);
+                 });
+}
+
+void Engine::OnOpened(uint64_t session_id, uint64_t request_id, Buffer buffer,
+                      const absl::StatusOr<GpuMemoryRef>& memory) {
+  Session* const session = registry_.FindSession(session_id);
+  if (session == nullptr) return;
+  absl::Status status = memory.status();
+  // Others may have come meanwhile.
+  if (status.ok()) status = CheckBufferLimits(*session, buffer.size_bytes);
+  if (!status.ok()) return Reply(*session, request_id, status);
+  buffer.gpu_memory = *memory;
+  Reply(*session, request_id, status, *AddBuffer(*session, std::move(buffer)));
+}
+
+void Engine::HandOutOrder(Session& session, const shm::Request& request) {
+  if (session.order_memory.valid()) {
+    return Reply(session, request.request_id,
+                 absl::FailedPreconditionError("the session has its order memory already"));
+  }
+  const absl::Status status = MakeOrder(session, request.request_id);
+  if (!status.ok()) Reply(session, request.request_id, status);
+}
+
+absl::Status Engine::MakeOrder(Session& session, uint64_t request_id) {
+  constexpr size_t kBytes = sizeof(shm::OrderMemory);
+  SPCCL_ASSIGN_OR_RETURN(session.order_memory, CreateSealedMemfd("spccl-order", kBytes));
+  auto mapping = SharedMapping::Create(session.order_memory.get(), kBytes);
+  if (!mapping.ok()) {
+    session.order_memory.Reset();
+    return mapping.status();
+  }
+  MappingRef owned = reaper_.Own(*std::move(mapping));
+  if (imports_ == nullptr) {
+    OnOrder(session.id, request_id, std::make_shared<const OrderMap>(std::move(owned), 0));
+    return absl::OkStatus();
+  }
+  imports_->Register(std::move(owned), [this, session_id = session.id,
+                                        request_id](const absl::StatusOr<OrderMapRef>& order) {
+    OnOrder(session_id, request_id, order);
+  });
+  return absl::OkStatus();
+}
+
+void Engine::OnOrder(uint64_t session_id, uint64_t request_id,
+                     const absl::StatusOr<OrderMapRef>& order) {
+  Session* const session = registry_.FindSession(session_id);
+  if (session == nullptr) return;
+  if (!order.ok()) {
+    session->order_memory.Reset();
+    return Reply(*session, request_id, order.status());
+  }
+  session->order = *order;
+  shm::Reply reply{};
+  reply.magic = shm::kSessionMagic;
+  reply.type = shm::ReplyType::kReply;
+  reply.request_id = request_id;
+  Send(*session, reply, {session->order_memory.get()});
+}
+
+std::shared_ptr<const runtime::GpuOrder> Engine::OrderOf(const Session& session,
+                                                         const shm::Submission& slot) {
+  if (slot.order_slot == 0 || slot.order_slot > shm::kOrderSlots || session.order == nullptr) {
+    return nullptr;
+  }
+  struct Owned : runtime::GpuOrder {
+    OrderMapRef memory;
+  };
+  auto order = std::make_shared<Owned>();
+  order->memory = session.order;
+  const uint32_t index = slot.order_slot - 1;
+  shm::OrderSlot& words = session.order->slot(index);
+  order->ready = &words.ready;
+  order->done = &words.done;
+  if (session.order->pointer() != 0) {
+    order->ready_pointer = session.order->pointer() + index * sizeof(shm::OrderSlot);
+    order->done_pointer = order->ready_pointer + offsetof(shm::OrderSlot, done);
+  }
+  order->value = slot.order_value;
+  order->resets = index >= shm::kEagerSlots;
+  return order;
+}
+
+absl::Status Engine::FindMixedMemory(const CommEntry& entry, const RunningOp& running) {
+  const RankPart* host = nullptr;
+  const RankPart* gpu = nullptr;
+  std::string host_name, gpu_name;
+  for (size_t i = 0; i < running.parts.size(); ++i) {
+    const RankPart& part = running.parts[i];
+    const bool on_gpu = part.buffers.recv.on_gpu();
+    const RankPart*& side = on_gpu ? gpu : host;
+    if (side != nullptr) continue;
+    side = &part;
+    (on_gpu ? gpu_name : host_name) = entry.comm.NameOfRank(running.ranks[i]);
+  }
+  if (host == nullptr || gpu == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "ranks disagree on operation ", running.sequence, ": ", gpu_name,
+      " called it on memory of GPU ", gpu->buffers.recv.gpu(), ", ", host_name,
+      host->order != nullptr
+          ? " on GPU memory that could not be handed over and is copied (set SPCCL_FORCE_STAGING=1 "
+            "for all ranks, or see spcclctl doctor)"
+          : " on host memory"));
+}
+
+std::string GpuName(const cuda::Uuid& uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text.push_back('-');
+    absl::StrAppend(&text, absl::Hex(static_cast<uint8_t>(uuid.bytes[i]), absl::kZeroPad2));
+  }
+  return text;
+}
+
+}  // namespace spccl::daemon

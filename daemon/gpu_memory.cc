@@ -1,0 +1,248 @@
+#include "daemon/gpu_memory.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace spccl::daemon {
+namespace {
+
+using cuda::DevicePtr;
+
+void LogIfFailed(const absl::Status& status) {
+  if (!status.ok()) Log(LogLevel::kWarning, "gpu", std::string(status.message()));
+}
+
+// Clients' fault, whatever the driver calls it.
+absl::Status NotOpened(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("GPU memory could not be opened: ", status.message()));
+}
+
+absl::StatusOr<uint64_t> OpenIpc(const cuda::Driver& driver, const GpuHandle& handle) {
+  DevicePtr pointer = 0;
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
+      driver.IpcOpenMemHandle(&pointer, handle.ipc, cuda::kIpcMemLazyEnablePeerAccess),
+      "cuIpcOpenMemHandle"));
+  DevicePtr base = 0;
+  size_t bytes = 0;
+  absl::Status status =
+      driver.ToStatus(driver.MemGetAddressRange(&base, &bytes, pointer), "cuMemGetAddressRange");
+  if (status.ok() && (pointer < base || handle.size_bytes > bytes - (pointer - base))) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("it has ", bytes, " bytes, not ", handle.size_bytes));
+  }
+  if (status.ok()) return pointer;
+  (void)driver.IpcCloseMemHandle(pointer);
+  return status;
+}
+
+// A descriptor's allocation, mapped at `to`.
+absl::Status MapPiece(const cuda::Driver& driver, cuda::Device device, int fd, DevicePtr to,
+                      uint64_t bytes) {
+  cuda::AllocationHandle handle = 0;
+  // The driver takes the descriptor for a pointer.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  void* const shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+  SPCCL_RETURN_IF_ERROR(
+      driver.ToStatus(driver.MemImportFromShareableHandle(&handle, shareable,
+                                                          cuda::kMemHandleTypePosixFileDescriptor),
+                      "cuMemImportFromShareableHandle"));
+  cuda::MemAllocationProp prop{};
+  absl::Status status = driver.ToStatus(driver.MemGetAllocationPropertiesFromHandle(&prop, handle),
+                                        "cuMemGetAllocationPropertiesFromHandle");
+  if (status.ok() &&
+      (prop.location.type != cuda::kMemLocationTypeDevice || prop.location.id != device)) {
+    status = absl::InvalidArgumentError("it is not on the GPU that was named");
+  }
+  if (status.ok()) status = driver.ToStatus(driver.MemMap(to, bytes, 0, handle, 0), "cuMemMap");
+  // The mapping keeps the memory.
+  (void)driver.MemRelease(handle);
+  return status;
+}
+
+// Unmaps what is mapped of the pieces from the first on, and gives the addresses back.
+absl::Status Unmap(const cuda::Driver& driver, DevicePtr base, uint64_t size_bytes,
+                   const std::vector<uint64_t>& piece_bytes, size_t mapped) {
+  DevicePtr at = base;
+  absl::Status first;
+  for (size_t i = 0; i < mapped; ++i) {
+    const absl::Status status = driver.ToStatus(driver.MemUnmap(at, piece_bytes[i]), "cuMemUnmap");
+    if (first.ok()) first = status;
+    at += piece_bytes[i];
+  }
+  const absl::Status freed =
+      driver.ToStatus(driver.MemAddressFree(base, size_bytes), "cuMemAddressFree");
+  return first.ok() ? freed : first;
+}
+
+absl::StatusOr<uint64_t> OpenDescriptors(const cuda::Driver& driver, const GpuHandle& handle) {
+  cuda::Device device = 0;
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.CtxGetDevice(&device), "cuCtxGetDevice"));
+  DevicePtr base = 0;
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.MemAddressReserve(&base, handle.size_bytes, 0, 0, 0),
+                                        "cuMemAddressReserve"));
+  DevicePtr at = base;
+  absl::Status status;
+  size_t mapped = 0;
+  for (; mapped < handle.piece_bytes.size(); ++mapped) {
+    status =
+        MapPiece(driver, device, handle.descriptors[mapped].get(), at, handle.piece_bytes[mapped]);
+    if (!status.ok()) break;
+    at += handle.piece_bytes[mapped];
+  }
+  if (status.ok()) {
+    const cuda::MemAccessDesc access{
+        .location = {.type = cuda::kMemLocationTypeDevice, .id = device},
+        .flags = cuda::kMemAccessFlagsProtReadWrite};
+    status =
+        driver.ToStatus(driver.MemSetAccess(base, handle.size_bytes, &access, 1), "cuMemSetAccess");
+  }
+  if (status.ok()) return base;
+  (void)Unmap(driver, base, handle.size_bytes, handle.piece_bytes, mapped);
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vector<UniqueFd> fds) {
+  const auto& body = request.register_cuda;
+  GpuHandle handle{.kind = body.kind,
+                   .ipc = {},
+                   .descriptors = std::move(fds),
+                   .piece_bytes = {},
+                   .size_bytes = body.size_bytes};
+  if (body.size_bytes == 0 || body.size_bytes > INT64_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat("GPU memory of ", body.size_bytes, " bytes"));
+  }
+  if (body.kind == shm::CudaHandleKind::kIpc) {
+    if (body.pieces != 1 || !handle.descriptors.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("a handle of GPU memory with ", body.pieces,
+                                                     " pieces and ", handle.descriptors.size(),
+                                                     " descriptors beside it"));
+    }
+    static_assert(sizeof handle.ipc.reserved == sizeof body.ipc_handle);
+    std::memcpy(handle.ipc.reserved, body.ipc_handle, sizeof body.ipc_handle);
+    return handle;
+  }
+  if (body.kind != shm::CudaHandleKind::kDescriptors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GPU memory of unknown kind ", static_cast<uint32_t>(body.kind)));
+  }
+  if (body.pieces == 0 || body.pieces > shm::kMaxCudaPieces ||
+      body.pieces != handle.descriptors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("GPU memory of ", body.pieces, " pieces with ",
+                                                   handle.descriptors.size(), " descriptors"));
+  }
+  uint64_t sum = 0;  // at most 48 * 2^44
+  for (uint32_t i = 0; i < body.pieces; ++i) {
+    const uint64_t bytes = body.piece_units[i] * shm::kCudaPieceUnitBytes;
+    if (bytes == 0) return absl::InvalidArgumentError("a piece of GPU memory of 0 bytes");
+    handle.piece_bytes.push_back(bytes);
+    sum += bytes;
+  }
+  if (sum == body.size_bytes) return handle;
+  return absl::InvalidArgumentError(
+      absl::StrCat("GPU memory of ", body.size_bytes, " bytes in pieces of ", sum));
+}
+
+GpuImports::~GpuImports() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return pending_ == 0; });
+  done_.clear();
+}
+
+void GpuImports::Post(runtime::Gpu& gpu, std::function<std::function<void()>()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++pending_;
+  }
+  gpu.Post([this, work = std::move(work)] {
+    std::function<void()> deliver = work();
+    const std::lock_guard lock(mutex_);
+    done_.push_back(std::move(deliver));
+    notify_();
+    if (--pending_ == 0) idle_.notify_all();
+  });
+}
+
+void GpuImports::Deliver() {
+  std::vector<std::function<void()>> done;
+  {
+    const std::lock_guard lock(mutex_);
+    done.swap(done_);
+  }
+  for (const auto& deliver : done) deliver();
+}
+
+void GpuImports::Open(runtime::Gpu& gpu, GpuHandle handle,
+                      std::function<void(const absl::StatusOr<GpuMemoryRef>&)> then) {
+  auto shared = std::make_shared<const GpuHandle>(std::move(handle));
+  Post(gpu, [this, &gpu, shared, then = std::move(then)]() -> std::function<void()> {
+    return [then, memory = OpenHere(gpu, *shared)] { then(memory); };
+  });
+}
+
+absl::StatusOr<GpuMemoryRef> GpuImports::OpenHere(runtime::Gpu& gpu, const GpuHandle& handle) {
+  const std::shared_ptr<const cuda::Driver> driver = gpus_.driver();
+  const bool is_ipc = handle.kind == shm::CudaHandleKind::kIpc;
+  const auto pointer = is_ipc ? OpenIpc(*driver, handle) : OpenDescriptors(*driver, handle);
+  if (!pointer.ok()) return NotOpened(pointer.status());
+  auto* const memory =
+      new GpuMemory{.gpu = gpu.index(), .pointer = *pointer, .size_bytes = handle.size_bytes};
+  // With the context, not on the issuing thread: to close waits for what the GPU does.
+  return GpuMemoryRef(memory, [this, driver, is_ipc, context = gpu.context(),
+                               pieces = handle.piece_bytes](const GpuMemory* dropped) {
+    reaper_.Defer([driver, is_ipc, context, pieces, dropped] {
+      const std::unique_ptr<const GpuMemory> owned(dropped);
+      const cuda::ScopedContext current(*driver, context);
+      LogIfFailed(current.status());
+      LogIfFailed(
+          is_ipc
+              ? driver->ToStatus(driver->IpcCloseMemHandle(dropped->pointer), "cuIpcCloseMemHandle")
+              : Unmap(*driver, dropped->pointer, dropped->size_bytes, pieces, pieces.size()));
+    });
+  });
+}
+
+void GpuImports::Register(MappingRef mapping,
+                          std::function<void(const absl::StatusOr<OrderMapRef>&)> then) {
+  runtime::Gpu& gpu = gpus_.at(0);
+  Post(gpu,
+       [this, &gpu, mapping = std::move(mapping),
+        then = std::move(then)]() -> std::function<void()> {
+         return [then, order = RegisterHere(gpu, mapping)] { then(order); };
+       });
+}
+
+absl::StatusOr<OrderMapRef> GpuImports::RegisterHere(runtime::Gpu& gpu, MappingRef mapping) {
+  const std::shared_ptr<const cuda::Driver> driver = gpus_.driver();
+  void* const memory = mapping->data();
+  SPCCL_RETURN_IF_ERROR(driver->ToStatus(
+      driver->MemHostRegister(memory, mapping->size_bytes(),
+                              cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterDeviceMap),
+      "cuMemHostRegister"));
+  DevicePtr pointer = 0;
+  const absl::Status status = driver->ToStatus(driver->MemHostGetDevicePointer(&pointer, memory, 0),
+                                               "cuMemHostGetDevicePointer");
+  if (!status.ok()) {
+    (void)driver->MemHostUnregister(memory);
+    return status;
+  }
+  auto* const map = new OrderMap(std::move(mapping), pointer);
+  return OrderMapRef(map, [this, driver, memory, context = gpu.context()](const OrderMap* dropped) {
+    reaper_.Defer([driver, memory, context, dropped] {
+      // Unmapped after it is unregistered.
+      const std::unique_ptr<const OrderMap> owned(dropped);
+      const cuda::ScopedContext current(*driver, context);
+      LogIfFailed(driver->ToStatus(driver->MemHostUnregister(memory), "cuMemHostUnregister"));
+    });
+  });
+}
+
+}  // namespace spccl::daemon

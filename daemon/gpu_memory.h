@@ -1,0 +1,94 @@
+// GPU memory that clients hand over, as this process has it open, and memory of the host that the
+// GPUs reach.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/cuda/driver.h"
+#include "base/unique_fd.h"
+#include "collective/runtime/cuda/gpus.h"
+#include "daemon/reaper.h"
+#include "proto/shm/order.h"
+#include "proto/shm/session.h"
+
+namespace spccl::daemon {
+
+// What a client says of memory that it hands over. Sizes are above 0 and do not wrap.
+struct GpuHandle {
+  shm::CudaHandleKind kind;
+  cuda::IpcMemHandle ipc;
+  std::vector<UniqueFd> descriptors;  // one a piece
+  std::vector<uint64_t> piece_bytes;
+  uint64_t size_bytes;  // of all pieces
+};
+// InvalidArgument: the fields do not fit together. `fds` came beside the request.
+absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vector<UniqueFd> fds);
+
+// Opened memory. Whoever drops the last reference, on whatever thread, the reaper closes it.
+struct GpuMemory {
+  int gpu;           // in runtime::Gpus
+  uint64_t pointer;  // in this process
+  uint64_t size_bytes;
+};
+using GpuMemoryRef = std::shared_ptr<const GpuMemory>;
+
+// A session's order memory, mapped and, where there are GPUs, registered with their driver.
+class OrderMap {
+ public:
+  OrderMap(MappingRef mapping, uint64_t pointer)
+      : mapping_(std::move(mapping)), pointer_(pointer) {}
+  shm::OrderSlot& slot(uint32_t index) const {
+    return reinterpret_cast<shm::OrderMemory*>(mapping_->data())->slots[index];
+  }
+  // As streams have it; 0: no GPU reaches it.
+  uint64_t pointer() const { return pointer_; }
+
+ private:
+  const MappingRef mapping_;
+  const uint64_t pointer_;
+};
+using OrderMapRef = std::shared_ptr<const OrderMap>;
+
+// Opens and registers on the GPUs' issuing threads; the results are delivered where Deliver() is
+// called. What it opens is closed by the reaper, and the GPUs outlive that.
+class GpuImports {
+ public:
+  // `gpus` and `reaper` are borrowed. `notify` is called on any thread: there is something to
+  // deliver.
+  GpuImports(runtime::Gpus* gpus, Reaper* reaper, std::function<void()> notify)
+      : gpus_(*gpus), reaper_(*reaper), notify_(std::move(notify)) {}
+  // Waits for what is being opened: a few calls of the driver. What was not delivered is dropped.
+  ~GpuImports();
+
+  // Opens it. It is an InvalidArgument if the driver does not know it, or if it is smaller than
+  // said or on another GPU.
+  void Open(runtime::Gpu& gpu, GpuHandle handle,
+            std::function<void(const absl::StatusOr<GpuMemoryRef>&)> then);
+  // Registers the mapping for all GPUs.
+  void Register(MappingRef mapping, std::function<void(const absl::StatusOr<OrderMapRef>&)> then);
+  // Calls the `then` of what has been done.
+  void Deliver();
+
+ private:
+  absl::StatusOr<GpuMemoryRef> OpenHere(runtime::Gpu& gpu, const GpuHandle& handle);
+  absl::StatusOr<OrderMapRef> RegisterHere(runtime::Gpu& gpu, MappingRef mapping);
+  // Runs `work` on the GPU's thread; what it returns is to be delivered.
+  void Post(runtime::Gpu& gpu, std::function<std::function<void()>()> work);
+
+  runtime::Gpus& gpus_;
+  Reaper& reaper_;
+  const std::function<void()> notify_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  uint32_t pending_ = 0;
+  std::vector<std::function<void()>> done_;
+};
+
+}  // namespace spccl::daemon
