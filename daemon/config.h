@@ -21,6 +21,8 @@ namespace spccl::daemon {
 inline constexpr std::string_view kDefaultConfigPath = "/etc/spccl/spccld.toml";
 inline constexpr int kMaxChannels = 64;
 
+enum class GpuUse : uint8_t { kAuto, kOff };
+
 struct Config {
   std::string runtime_dir = "/run/spccl";    // the sockets
   std::string state_dir = "/var/lib/spccl";  // what survives a restart
@@ -58,6 +60,12 @@ struct Config {
   std::string peers_tls_ca, peers_tls_cert, peers_tls_key;  // PEM files; all or none
   bool peers_munge = false;
   int64_t peers_heartbeat_ns = 500'000'000;
+
+  // GPUs. Off: clients' GPU memory is copied through the host.
+  GpuUse gpu_enabled = GpuUse::kAuto;
+  std::string gpu_driver;   // a library; empty: the system's
+  std::string gpu_kernels;  // libspccl_device.so; empty: the one that is installed
+  std::string gpu_nccl;     // NCCL or NCCLX; empty: the system's NCCL
 
   // Where metrics are served: as metrics::ParseListenAddress reads it; empty: nowhere.
   std::string metrics_listen = std::string(metrics::kDefaultListen);

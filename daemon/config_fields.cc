@@ -298,6 +298,7 @@ std::vector<Field> BuildTable() {
                              &Config::flight_file_bytes));
   AddJobFields(&fields);
   AddPeerFields(&fields);
+  AddGpuFields(&fields);
   fields.push_back(MetricsListen());
   fields.push_back(AdminGroup());
   fields.push_back(Path("tuning.model",

@@ -33,6 +33,7 @@ Field MakeField(std::string_view name, std::string_view help, std::string expect
                 std::function<std::string(const Config&)> show);
 // config_fields_jobs.cc
 void AddJobFields(std::vector<Field>* fields);
+void AddGpuFields(std::vector<Field>* fields);  // config_fields_gpu.cc
 
 // What is wrong with fields together that are right each by itself.
 struct Clash {

@@ -1,0 +1,60 @@
+// The fields of [gpu].
+#include <string>
+#include <utility>
+
+#include "daemon/config_fields.h"
+#include "daemon/config_values.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr size_t kMaxLibraryBytes = 4095;  // the system's limit
+
+// A shared library: a path, or a name that the loader looks for.
+Field Library(std::string_view name, std::string_view help, std::string Config::*at) {
+  return MakeField(
+      name, help, "an absolute path, a file name that the loader looks for, or an empty string",
+      {TomlType::kString},
+      [at](std::string_view text, Config* config) {
+        const bool is_path = text.find('/') != std::string_view::npos;
+        if (is_path && !text.starts_with('/')) return false;
+        if (text.size() > kMaxLibraryBytes || text.find('\0') != std::string_view::npos) {
+          return false;
+        }
+        config->*at = std::string(text);
+        return true;
+      },
+      [at](const Config& config) { return QuoteToml(config.*at); });
+}
+
+Field Enabled() {
+  return MakeField(
+      "gpu.enabled",
+      "Whether GPUs are used where there are any; off: their memory is copied through the host.",
+      "one of auto, off", {TomlType::kString},
+      [](std::string_view text, Config* config) {
+        if (text != "auto" && text != "off") return false;
+        config->gpu_enabled = text == "auto" ? GpuUse::kAuto : GpuUse::kOff;
+        return true;
+      },
+      [](const Config& config) {
+        return QuoteToml(config.gpu_enabled == GpuUse::kAuto ? "auto" : "off");
+      });
+}
+
+}  // namespace
+
+void AddGpuFields(std::vector<Field>* fields) {
+  fields->push_back(Enabled());
+  fields->push_back(Library("gpu.driver", "The CUDA driver; empty: the system's, libcuda.so.1.",
+                            &Config::gpu_driver));
+  fields->push_back(
+      Library("gpu.kernels",
+              "The kernels for GPUs, libspccl_device.so; empty: the one installed with spccld.",
+              &Config::gpu_kernels));
+  fields->push_back(Library(
+      "gpu.nccl", "NCCL, or NCCLX, for GPUs of several nodes; empty: the system's, libnccl.so.2.",
+      &Config::gpu_nccl));
+}
+
+}  // namespace spccl::daemon
