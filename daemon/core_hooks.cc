@@ -2,13 +2,14 @@
 
 #include <utility>
 
+#include "collective/runtime/cuda/make_gpu_task.h"
 #include "collective/runtime/make_task.h"
 #include "daemon/job_table.h"
 #include "daemon/settings_store.h"
 
 namespace spccl::daemon {
 
-CoreHooks HooksOf(SettingsStore* store, JobTable* jobs) {
+CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus) {
   CoreHooks hooks;
   hooks.settings = [store](const std::string& job_id, uint64_t comm_id,
                            const policy::Overrides& wishes) {
@@ -30,6 +31,13 @@ CoreHooks HooksOf(SettingsStore* store, JobTable* jobs) {
   hooks.make_task = [](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
                        const policy::Settings& settings, runtime::DoneFn done) {
     return runtime::MakeTask(op, ranks, settings, runtime::TaskOptions{}, std::move(done));
+  };
+  hooks.gpus = gpus;
+  if (gpus == nullptr) return hooks;
+  hooks.make_gpu_task = [gpus](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
+                               const policy::Settings& settings, runtime::DoneFn done) {
+    return runtime::MakeGpuTask(*gpus, op, ranks, settings, runtime::GpuTaskOptions{},
+                                std::move(done));
   };
   return hooks;
 }

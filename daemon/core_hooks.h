@@ -56,9 +56,10 @@ struct CoreHooks {
       make_gpu_task;
 };
 
-// The daemon's own: settings from the store, jobs from the table (both borrowed), tasks of the host
+// The daemon's own: settings from the store, jobs from the table (both borrowed), tasks of the
 // runtime. Callers' wishes win over what the job and the whole say, and what was said last of the
 // communicator itself, by an operator or by a caller, over them.
-CoreHooks HooksOf(SettingsStore* store, JobTable* jobs);
+// `gpus` is borrowed too; null: none are used.
+CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus = nullptr);
 
 }  // namespace spccl::daemon

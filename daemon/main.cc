@@ -155,10 +155,33 @@ absl::StatusOr<std::unique_ptr<metrics::HttpServer>> ServeMetrics(const Config& 
   return server;
 }
 
+// nullptr: there are none, or they cannot be used, which is no reason not to serve host memory.
+std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config) {
+  if (config.gpu_enabled == GpuUse::kOff) return nullptr;
+  absl::StatusOr<std::unique_ptr<runtime::Gpus>> gpus =
+      runtime::Gpus::Open({.driver_library = config.gpu_driver,
+                           .codec_library = config.gpu_kernels,
+                           .nccl_library = config.gpu_nccl});
+  if (!gpus.ok()) {
+    // Most nodes that have none have no driver either.
+    const bool is_usual = absl::IsNotFound(gpus.status()) && config.gpu_driver.empty();
+    Log(is_usual ? LogLevel::kInfo : LogLevel::kWarning, "gpu",
+        "no GPU is used: their memory is copied through the host",
+        {{"reason", std::string(gpus.status().message())}});
+    return nullptr;
+  }
+  for (size_t i = 0; i < (*gpus)->count(); ++i) {
+    Log(LogLevel::kInfo, "gpu", "a GPU is used",
+        {{"gpu", GpuName((*gpus)->at(i).uuid())}, {"name", (*gpus)->at(i).name()}});
+  }
+  return *std::move(gpus);
+}
+
 struct Parts {
   std::unique_ptr<SettingsStore> settings;
   std::unique_ptr<JobTable> jobs;
-  std::unique_ptr<Nodes> nodes;  // nullptr: none are talked to
+  std::unique_ptr<Nodes> nodes;         // nullptr: none are talked to
+  std::unique_ptr<runtime::Gpus> gpus;  // nullptr: none are used
   std::unique_ptr<Core> core;
   std::unique_ptr<ControlServer> control;
   std::unique_ptr<metrics::HttpServer> metrics;  // nullptr: there is none
@@ -178,8 +201,10 @@ absl::StatusOr<Parts> Start(const Config& config) {
   if (const auto model = parts.settings->models().Current(); model && options.channels == 0) {
     options.channels = model->channels;
   }
+  parts.gpus = OpenGpus(config);
   SPCCL_ASSIGN_OR_RETURN(
-      parts.core, Core::Create(std::move(options), HooksOf(parts.settings.get(), parts.jobs.get()),
+      parts.core, Core::Create(std::move(options),
+                               HooksOf(parts.settings.get(), parts.jobs.get(), parts.gpus.get()),
                                parts.nodes.get()));
   ControlServerOptions control;
   control.runtime_dir = config.runtime_dir;

@@ -66,8 +66,9 @@ int RunRank(RankWorld world, Noticeboard* board, const RankBody& body,
 }  // namespace
 
 bool RunRanks(int ranks, const RankBody& body,
-              const std::map<std::string, std::string>& environment) {
-  auto daemon = SpawnedDaemon::Start();
+              const std::map<std::string, std::string>& environment,
+              const std::vector<std::string>& flags) {
+  auto daemon = SpawnedDaemon::Start(flags);
   if (!daemon.ok()) {
     std::cerr << daemon.status() << std::endl;
     return false;

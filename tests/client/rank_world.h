@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "client/include/spccl/spccl.h"
 #include "tests/support/multi_process.h"
@@ -25,9 +26,10 @@ struct RankWorld {
 // 0: all was well; else a line number or a count.
 using RankBody = std::function<int(const RankWorld& world, const MultiProcess::Report& report)>;
 
-// Starts spccld, forks the ranks with `environment` set in them, joins them, runs `body` in each
+// Starts spccld with `flags`, forks the ranks with `environment` set in them, joins them, runs `body` in each
 // and destroys the communicator. False, with what was reported on stderr, if anything went wrong.
 bool RunRanks(int ranks, const RankBody& body,
-              const std::map<std::string, std::string>& environment = {});
+              const std::map<std::string, std::string>& environment = {},
+              const std::vector<std::string>& flags = {});
 
 }  // namespace spccl::testing
