@@ -215,6 +215,7 @@ void Engine::CheckDeadlines(int64_t now_ns) {
   std::vector<std::pair<uint64_t, CommFailure>> failures;
   for (const auto& [id, entry] : registry_.comms) {
     if (auto failure = entry->comm.Check(now_ns, options_.op_timeout_ns)) {
+      NameUnready(*entry, &*failure);
       failures.emplace_back(id, *std::move(failure));
     }
   }

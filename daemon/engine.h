@@ -148,6 +148,8 @@ class Engine {
   // Null: none that can be.
   static std::shared_ptr<const runtime::GpuOrder> OrderOf(const Session& session,
                                                           const shm::Submission& slot);
+  // Says whose streams have not got to the operation that runs, where that is on GPUs.
+  static void NameUnready(const CommEntry& entry, CommFailure* failure);
   // An error if some of the operation's buffers are GPUs' and others the host's.
   static absl::Status FindMixedMemory(const CommEntry& entry, const RunningOp& running);
   void Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds = {});

@@ -157,6 +157,26 @@ absl::Status Engine::FindMixedMemory(const CommEntry& entry, const RunningOp& ru
           : " on host memory"));
 }
 
+void Engine::NameUnready(const CommEntry& entry, CommFailure* failure) {
+  if (entry.running == nullptr) return;
+  std::string names;
+  for (size_t i = 0; i < entry.running->parts.size(); ++i) {
+    const runtime::GpuOrder* const order = entry.running->parts[i].buffers.order.get();
+    // What resets is taken back once it has been seen.
+    if (order == nullptr || order->resets) continue;
+    const uint32_t ready = order->ready->load(std::memory_order_relaxed);
+    if (static_cast<int32_t>(ready - order->value) >= 0) continue;
+    const uint32_t rank = entry.running->ranks[i];
+    if (names.empty()) failure->culprit_rank = static_cast<int>(rank);
+    absl::StrAppend(&names, names.empty() ? "" : ", ", entry.comm.NameOfRank(rank));
+  }
+  if (names.empty()) return;
+  failure->status =
+      absl::Status(failure->status.code(),
+                   absl::StrCat(failure->status.message(), ": waited for the CUDA stream of ",
+                                names, ", which did not get there"));
+}
+
 std::string GpuName(const cuda::Uuid& uuid) {
   std::string text = "GPU-";
   for (size_t i = 0; i < sizeof uuid.bytes; ++i) {

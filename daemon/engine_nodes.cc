@@ -266,7 +266,8 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(
       runtime::PlannedTask planned,
       group.plans->MakeTask(
           op, ranks, settings, TuningOf(entry, running->sequence), open,
-          [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); }));
+          [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); },
+          hooks_.gpus));
   entry.running_algorithm = std::string(policy::NameOf(planned.algorithm));
   entry.running_way = std::move(planned.way);
   entry.running_chooser = std::string(policy::NameOf(planned.chooser));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/runtime/cuda/make_gpu_task.h"
 #include "collective/runtime/make_task.h"
 #include "daemon/engine.h"
 #include "daemon/send_report.h"
@@ -150,16 +151,11 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
   const auto done = [this, running](const runtime::OpResult& result) {
     OnTaskDone(running, result);
   };
-  const bool on_gpu = ranks[0].recv.on_gpu();
-  if (on_gpu && (entry.across() || !hooks_.make_gpu_task)) {
-    return absl::UnimplementedError(
-        "this spccld runs no operations on GPU memory over several nodes");
-  }
-  if (on_gpu) {
+  if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
+  if (hooks_.gpus != nullptr && runtime::OnGpu(ranks)) {
     entry.running_algorithm = "gpu";
     return hooks_.make_gpu_task(running->parts[0].op, ranks, settings, done);
   }
-  if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
   entry.running_algorithm =
       std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));
   return hooks_.make_task(running->parts[0].op, ranks, settings, done);

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/shm/order.h"
 #include "tests/support/status_test.h"
 
 namespace spccl::daemon {
@@ -16,6 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kHandle = 7, kHandleWithRelays = 9, kRanks = 4, kRank = 2;
 constexpr uint64_t kBuffer = 11, kSameMemory = 12, kOther = 13, kSize = 1 << 20;
+constexpr uint64_t kGpuBuffer = 14, kOtherGpuBuffer = 15;
 
 SlotCheck Check(const shm::Submission& slot, bool attach = true) {
   const auto member = [](uint32_t handle) -> std::optional<MemberView> {
@@ -26,10 +28,16 @@ SlotCheck Check(const shm::Submission& slot, bool attach = true) {
     if (id == kBuffer || id == kSameMemory) {
       return BufferView{.size_bytes = kSize, .memory_id = 1, .mapped = true};
     }
+    if (id == kGpuBuffer || id == kOtherGpuBuffer) {
+      return BufferView{.size_bytes = kSize, .memory_id = id, .mapped = false, .on_gpu = true};
+    }
     if (id == kOther) return BufferView{.size_bytes = kSize, .memory_id = 2, .mapped = true};
     return std::nullopt;
   };
-  return CheckSubmission(slot, {.member = member, .buffer = buffer, .attach_possible = attach});
+  return CheckSubmission(slot, {.member = member,
+                                .buffer = buffer,
+                                .has_order = slot.comm_id != kHandleWithRelays,
+                                .attach_possible = attach});
 }
 
 shm::Submission Slot(OpKind op, uint64_t count, uint64_t send, uint64_t recv) {
@@ -69,6 +77,49 @@ TEST(CheckSubmissionTest, ReservedBitsAreCorrupt) {
     if (field >= 2) slot.reserved3[field - 2] = uint64_t{1} << 63;
     EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt) << field;
   }
+}
+
+TEST(CheckSubmissionTest, OrderSlotsMustBePossible) {
+  shm::Submission slot = Slot(OpKind::kAllReduce, 100, 0, 400);
+  slot.order_slot = 1;
+  slot.order_value = 77;
+  ExpectTaken(slot);
+  slot.order_slot = shm::kEagerSlots;
+  ExpectTaken(slot);
+  // Those that are captured have one value.
+  slot.order_slot = shm::kEagerSlots + 1;
+  EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt);
+  slot.order_value = 1;
+  ExpectTaken(slot);
+  slot.order_slot = shm::kOrderSlots;
+  ExpectTaken(slot);
+  slot.order_slot = shm::kOrderSlots + 1;
+  EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt);
+  slot.order_slot = UINT32_MAX;
+  EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt);
+  slot.order_slot = 0;
+  EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt);
+  // Of a session that never asked for the memory.
+  slot.order_slot = 1;
+  slot.comm_id = kHandleWithRelays;
+  EXPECT_EQ(Check(slot).fault, SlotFault::kCorrupt);
+}
+
+TEST(CheckSubmissionTest, GpuMemoryIsOrderedAndNotMixed) {
+  shm::Submission slot = Slot(OpKind::kAllReduce, 100, 0, 400);
+  slot.send.buffer_id = kGpuBuffer;
+  slot.recv.buffer_id = kOtherGpuBuffer;
+  ExpectCaller(slot, "no order slot");
+  slot.order_slot = 3;
+  slot.order_value = 1;
+  ExpectTaken(slot);
+  slot.recv = {.buffer_id = kGpuBuffer, .offset = 4};
+  ExpectCaller(slot, "overlap");
+  slot.recv = {.buffer_id = kBuffer, .offset = 0};
+  EXPECT_THAT(Check(slot).status, FailsWith(absl::StatusCode::kFailedPrecondition,
+                                            HasSubstr("send buffer is a GPU's")));
+  slot.send = {.buffer_id = shm::kRawAddress, .offset = 4096};
+  ExpectCaller(slot, "with an order slot");
 }
 
 TEST(CheckSubmissionTest, RelaysAreOfferedOnlyWhereThereAreSome) {

@@ -1,0 +1,313 @@
+// GPU memory and order memory that clients ask for, as a client of the protocol sees it. The memory
+// is another process's: a driver opens no handles of its own.
+#include "daemon/gpu_memory.h"
+
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/shm/order.h"
+#include "proto/shm/result.h"
+#include "proto/shm/socket.h"
+#include "tests/daemon/gate_hooks.h"
+#include "tests/daemon/open_client.h"
+#include "tests/support/daemon_env.h"
+#include "tests/support/fake_cuda/fake_library.h"
+#include "tests/support/gpu_program.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/status_test.h"
+
+namespace spccl::daemon {
+namespace {
+
+using ::spccl::testing::DaemonEnv;
+using ::spccl::testing::Fake;
+using ::spccl::testing::GpuProgram;
+using ::spccl::testing::IsOk;
+using ::spccl::testing::LoadFakeDriver;
+using ::spccl::testing::RawClient;
+using ::testing::HasSubstr;
+
+constexpr size_t kBlockBytes = 1 << 20;
+
+// What the other process has.
+struct Exported {
+  cuda::Uuid gpu;
+  cuda::IpcMemHandle handle;
+  uint64_t base;
+  uint64_t piece_bytes;
+};
+constexpr int kPieces = 2;
+
+int ExportUntilClosed(int socket) {
+  const GpuProgram gpu(LoadFakeDriver());
+  const cuda::Driver& driver = gpu.driver();
+  Exported exported{};
+  gpu.Must(driver.DeviceGetUuid(&exported.gpu, 0));
+  exported.base = reinterpret_cast<uint64_t>(gpu.Allocate(kBlockBytes));
+  gpu.Must(driver.IpcGetMemHandle(&exported.handle, exported.base));
+  cuda::MemAllocationProp prop{};
+  prop.type = cuda::kMemAllocationTypePinned;
+  prop.requested_handle_types = cuda::kMemHandleTypePosixFileDescriptor;
+  prop.location = {.type = cuda::kMemLocationTypeDevice, .id = 0};
+  size_t granularity = 0;
+  gpu.Must(
+      driver.MemGetAllocationGranularity(&granularity, &prop, cuda::kMemAllocGranularityMinimum));
+  exported.piece_bytes = granularity;
+  std::vector<int> fds;
+  for (int piece = 0; piece < kPieces; ++piece) {
+    cuda::AllocationHandle handle;
+    gpu.Must(driver.MemCreate(&handle, granularity, &prop, 0));
+    gpu.Must(driver.MemExportToShareableHandle(&fds.emplace_back(), handle,
+                                               cuda::kMemHandleTypePosixFileDescriptor, 0));
+  }
+  SPCCL_CHECK(shm::SendPacket(socket, &exported, sizeof exported, fds).ok());
+  char nothing;
+  return ::read(socket, &nothing, 1) == 0 ? 0 : 1;
+}
+
+class GpuMemoryTest : public ::testing::Test {
+ protected:
+  // While this process has no threads and no driver.
+  static void SetUpTestSuite() {
+    int ends[2];
+    SPCCL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    // What clients may send is no misuse of ours.
+    ::setenv("SPCCL_FAKE_CUDA_MISUSE", "error", 1);
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::close(ends[0]);
+      std::_Exit(ExportUntilClosed(ends[1]));
+    }
+    ::close(ends[1]);
+    socket_ = new UniqueFd(ends[0]);
+    auto packet = shm::ReceivePacket(ends[0], &exported_, sizeof exported_);
+    SPCCL_CHECK(packet.ok() && packet->fds.size() == kPieces);
+    descriptors_ = new std::vector<UniqueFd>(std::move(packet->fds));
+  }
+  static void TearDownTestSuite() {
+    delete std::exchange(descriptors_, nullptr);
+    delete std::exchange(socket_, nullptr);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+  GpuMemoryTest() {
+    auto gpus = runtime::Gpus::Open({.driver_library = SPCCL_FAKE_CUDA_LIBRARY,
+                                     .codec_library = SPCCL_FAKE_DEVICE_LIBRARY,
+                                     .nccl_library = {}});
+    SPCCL_CHECK(gpus.ok());
+    gpus_ = *std::move(gpus);
+    CoreHooks hooks = GateHooks(std::make_shared<Gate>());
+    hooks.gpus = gpus_.get();
+    env_ = std::make_unique<DaemonEnv>(CoreOptions{}, &hooks);
+    Fake().Count(&before_);
+  }
+  // Nothing that was opened stays so.
+  ~GpuMemoryTest() override {
+    env_.reset();
+    spcclFakeHoldings after;
+    Fake().Count(&after);
+    EXPECT_EQ(after.imports, before_.imports);
+    EXPECT_EQ(after.mappings, before_.mappings);
+    EXPECT_EQ(after.host, before_.host);
+    EXPECT_EQ(after.reservations, before_.reservations);
+    gpus_.reset();
+  }
+
+  static shm::Request IpcRequest(RawClient& client) {
+    shm::Request request = client.Make(shm::RequestType::kRegisterCuda);
+    auto& body = request.register_cuda;
+    std::memcpy(body.gpu, exported_.gpu.bytes, sizeof body.gpu);
+    body.address = exported_.base;
+    body.size_bytes = kBlockBytes;
+    body.driver_buffer_id = 5;
+    body.kind = shm::CudaHandleKind::kIpc;
+    body.pieces = 1;
+    std::memcpy(body.ipc_handle, exported_.handle.reserved, sizeof body.ipc_handle);
+    return request;
+  }
+  static shm::Request DescriptorRequest(RawClient& client) {
+    shm::Request request = IpcRequest(client);
+    auto& body = request.register_cuda;
+    body.size_bytes = kPieces * exported_.piece_bytes;
+    body.driver_buffer_id = 6;
+    body.kind = shm::CudaHandleKind::kDescriptors;
+    body.pieces = kPieces;
+    for (int piece = 0; piece < kPieces; ++piece) {
+      body.piece_units[piece] =
+          static_cast<uint32_t>(exported_.piece_bytes / shm::kCudaPieceUnitBytes);
+    }
+    return request;
+  }
+  static std::vector<int> Descriptors() {
+    std::vector<int> fds;
+    for (const UniqueFd& fd : *descriptors_) fds.push_back(fd.get());
+    return fds;
+  }
+  std::vector<BufferInfo> Buffers() {
+    auto snapshot = env_->core().GetSnapshot();
+    EXPECT_THAT(snapshot, IsOk());
+    return snapshot->buffers;
+  }
+
+  static inline pid_t child_ = -1;
+  static inline UniqueFd* socket_ = nullptr;
+  static inline std::vector<UniqueFd>* descriptors_ = nullptr;
+  static inline Exported exported_;
+
+  std::unique_ptr<runtime::Gpus> gpus_;
+  std::unique_ptr<DaemonEnv> env_;
+  spcclFakeHoldings before_;
+};
+
+void ExpectSuccess(const absl::StatusOr<shm::Reply>& reply) {
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, 0u) << reply->message;
+}
+void ExpectRefusal(const absl::StatusOr<shm::Reply>& reply, shm::Result result,
+                   const std::string& message) {
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, static_cast<uint32_t>(result)) << reply->message;
+  EXPECT_THAT(std::string(shm::TextOf(reply->message)), HasSubstr(message));
+}
+
+TEST_F(GpuMemoryTest, ALegacyHandleIsOpenedOnceAndShown) {
+  RawClient client = Open(*env_);
+  const auto first = client.Call(IpcRequest(client));
+  ExpectSuccess(first);
+  const auto second = client.Call(IpcRequest(client));
+  ExpectSuccess(second);
+  EXPECT_NE(first->value, second->value);
+  spcclFakeHoldings now;
+  Fake().Count(&now);
+  EXPECT_EQ(now.imports, before_.imports + 1);
+  const std::vector<BufferInfo> buffers = Buffers();
+  ASSERT_EQ(buffers.size(), 2u);
+  EXPECT_EQ(buffers[0].kind, "cuda-ipc");
+  EXPECT_EQ(buffers[0].size_bytes, kBlockBytes);
+  EXPECT_EQ(buffers[0].gpu, GpuName(exported_.gpu));
+  // The second keeps it when the first is taken back.
+  shm::Request back = client.Make(shm::RequestType::kDeregister);
+  back.deregister.buffer_id = first->value;
+  ExpectSuccess(client.Call(back));
+  EXPECT_EQ(Buffers().size(), 1u);
+}
+
+TEST_F(GpuMemoryTest, DescriptorsAreMappedInARow) {
+  RawClient client = Open(*env_);
+  ExpectSuccess(client.Call(DescriptorRequest(client), Descriptors()));
+  const std::vector<BufferInfo> buffers = Buffers();
+  ASSERT_EQ(buffers.size(), 1u);
+  EXPECT_EQ(buffers[0].kind, "cuda-fd");
+  EXPECT_EQ(buffers[0].size_bytes, kPieces * exported_.piece_bytes);
+}
+
+TEST_F(GpuMemoryTest, WhatDoesNotFitTogetherIsRefused) {
+  RawClient client = Open(*env_);
+  const auto refused = [&](shm::Request request, const std::vector<int>& fds, const char* message) {
+    ExpectRefusal(client.Call(request, fds), shm::Result::kInvalidArgument, message);
+  };
+  using Body = decltype(shm::Request{}.register_cuda);
+  const auto ipc = [&](const std::function<void(Body&)>& change) {
+    shm::Request request = IpcRequest(client);
+    change(request.register_cuda);
+    return request;
+  };
+  const auto pieces = [&](const std::function<void(Body&)>& change) {
+    shm::Request request = DescriptorRequest(client);
+    change(request.register_cuda);
+    return request;
+  };
+  refused(ipc([](Body& body) { body.size_bytes = 0; }), {}, "0 bytes");
+  refused(ipc([](Body& body) { body.size_bytes = UINT64_MAX; }), {}, "bytes");
+  // More than there is, which only the driver knows.
+  refused(ipc([](Body& body) { body.size_bytes = kBlockBytes * 4; }), {}, "not 4194304");
+  refused(ipc([](Body& body) { body.pieces = 2; }), {}, "2 pieces");
+  refused(ipc([](Body& body) { body.kind = static_cast<shm::CudaHandleKind>(9); }), {},
+          "unknown kind 9");
+  refused(IpcRequest(client), {Descriptors()[0]}, "1 descriptors");
+  refused(ipc([](Body& body) { body.ipc_handle[3] ^= 0x55; }), {}, "could not be opened");
+  refused(DescriptorRequest(client), {Descriptors()[0]}, "2 pieces with 1");
+  refused(pieces([](Body& body) { body.pieces = 0; }), {}, "0 pieces");
+  refused(pieces([](Body& body) { body.pieces = 1000; }), Descriptors(), "1000 pieces");
+  refused(pieces([](Body& body) { body.size_bytes -= 4096; }), Descriptors(), "in pieces of");
+  refused(pieces([](Body& body) { body.piece_units[1] = 0; }), Descriptors(), "of 0 bytes");
+  refused(pieces([](Body& body) {
+            body.size_bytes += exported_.piece_bytes;
+            body.piece_units[1] *= 2;
+          }),
+          Descriptors(), "could not be opened");
+  // No memory of a GPU's.
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  refused(DescriptorRequest(client), {pipe[0], pipe[1]}, "could not be opened");
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  EXPECT_TRUE(Buffers().empty());
+}
+
+TEST_F(GpuMemoryTest, AGpuThatIsNotSeenIsNamed) {
+  RawClient client = Open(*env_);
+  shm::Request request = IpcRequest(client);
+  std::memset(request.register_cuda.gpu, 0xAB, sizeof request.register_cuda.gpu);
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidUsage,
+                "GPU-abababab-abab-abab-abab-abababababab");
+}
+
+TEST_F(GpuMemoryTest, ItsOwnMemoryIsNotOpened) {
+  RawClient client = Open(*env_);
+  const GpuProgram gpu(LoadFakeDriver());
+  void* const memory = gpu.Allocate(kBlockBytes);
+  cuda::IpcMemHandle handle;
+  gpu.Must(gpu.driver().IpcGetMemHandle(&handle, reinterpret_cast<uint64_t>(memory)));
+  shm::Request request = IpcRequest(client);
+  std::memcpy(request.register_cuda.ipc_handle, handle.reserved, sizeof handle.reserved);
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument, "could not be opened");
+  gpu.Free(memory);
+}
+
+TEST_F(GpuMemoryTest, BytesCountForTheLimits) {
+  CoreHooks hooks = GateHooks(std::make_shared<Gate>());
+  hooks.gpus = gpus_.get();
+  CoreOptions options;
+  options.limits.buffer_bytes_per_session = kBlockBytes + 1;
+  DaemonEnv env(options, &hooks);
+  RawClient client = Open(env);
+  ExpectSuccess(client.Call(IpcRequest(client)));
+  ExpectRefusal(client.Call(IpcRequest(client)), shm::Result::kSystemError, "limits.buffer_bytes");
+}
+
+TEST_F(GpuMemoryTest, OrderMemoryIsGivenOnce) {
+  RawClient client = Open(*env_);
+  ExpectSuccess(client.Call(client.Make(shm::RequestType::kOrderMemory)));
+  ExpectRefusal(client.Call(client.Make(shm::RequestType::kOrderMemory)),
+                shm::Result::kInvalidUsage, "already");
+}
+
+TEST(NoGpuTest, GpuMemoryIsRefusedAndOrderMemoryIsNot) {
+  DaemonEnv env;
+  RawClient client = Open(env);
+  shm::Request request = client.Make(shm::RequestType::kRegisterCuda);
+  request.register_cuda.size_bytes = 4096;
+  request.register_cuda.kind = shm::CudaHandleKind::kIpc;
+  request.register_cuda.pieces = 1;
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidUsage, "uses no GPU");
+  ExpectSuccess(client.Call(client.Make(shm::RequestType::kOrderMemory)));
+}
+
+}  // namespace
+}  // namespace spccl::daemon
