@@ -1,6 +1,7 @@
 // The fake's kernels, on the lane and by the host, beside the host's codecs.
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -18,6 +19,9 @@ namespace {
 
 using cuda::DevicePtr;
 using cuda::kSuccess;
+
+// All tests of this program: only the fake finds device memory.
+[[maybe_unused]] const int kNoHostAccess = ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 1);
 
 const device::CodecTable& Table() {
   static void* const library = ::dlopen(SPCCL_FAKE_DEVICE_LIBRARY, RTLD_NOW | RTLD_LOCAL);

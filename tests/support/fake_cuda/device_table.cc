@@ -4,6 +4,7 @@
 
 #include "kernels/host/codec.h"
 #include "kernels/host/dense.h"
+#include "tests/support/fake_cuda/fake_cuda.h"
 #include "tests/support/fake_cuda/fake_device_codec.h"
 
 namespace spccl::fake_cuda {
@@ -51,6 +52,20 @@ void AddDenseRanges(DType dtype, const std::vector<void*>& arrays, uint64_t elem
   for (const void* array : arrays) ranges->push_back(DenseRange(dtype, array, elements));
 }
 
+// Where the CPU finds what a kernel is given.
+template <class T>
+T* Here(T* pointer) {
+  return static_cast<T*>(spcclFakeHere(reinterpret_cast<uintptr_t>(pointer)));
+}
+template <class T>
+std::vector<T*> Here(const std::vector<T*>& pointers) {
+  std::vector<T*> here;
+  for (T* const pointer : pointers) here.push_back(Here(pointer));
+  return here;
+}
+using Inputs = std::span<const void* const>;
+using Outputs = std::span<void* const>;
+
 const char* ErrorText(int error) {
   return error == 0 ? "no error" : "an error of the fake device";
 }
@@ -77,34 +92,38 @@ int Encode(const Queue* queue, uint8_t format_code, uint8_t dtype_code, const vo
        .dense_bytes = DenseBytes(dtype, elements),
        .kernels =
            [=](KernelLauncher& launcher) {
-             sparse::Encode(launcher, format, dtype, dense, elements, frame, scratch);
+             sparse::Encode(launcher, format, dtype, Here(dense), elements, Here(frame),
+                            Here(scratch));
            },
-       .host = [=] { host::Encode(format, dtype, dense, elements, frame); }});
+       .host = [=] { host::Encode(format, dtype, Here(dense), elements, Here(frame)); }});
 }
 
 int ValidateBody(const Queue* queue, const DeviceFrame* frame, uint32_t* faults) {
   if (!IsKnown(*frame)) return kInvalidValue;
   const FrameInfo info = InfoOf(*frame);
   const void* const body = frame->frame;
-  return Enqueue(
-      *queue,
-      {.ranges = {FrameRange(info, body), {faults, sizeof(*faults), sizeof(*faults)}},
-       .dense_bytes = DenseBytes(info.dtype, info.elements),
-       .kernels =
-           [=](KernelLauncher& launcher) { sparse::ValidateBody(launcher, info, body, faults); },
-       .host = [=] { host::ValidateBody(info, body, faults); }});
+  return Enqueue(*queue,
+                 {.ranges = {FrameRange(info, body), {faults, sizeof(*faults), sizeof(*faults)}},
+                  .dense_bytes = DenseBytes(info.dtype, info.elements),
+                  .kernels =
+                      [=](KernelLauncher& launcher) {
+                        sparse::ValidateBody(launcher, info, Here(body), Here(faults));
+                      },
+                  .host = [=] { host::ValidateBody(info, Here(body), Here(faults)); }});
 }
 
 int Decode(const Queue* queue, const DeviceFrame* frame, void* dense) {
   if (!IsKnown(*frame)) return kInvalidValue;
   const FrameInfo info = InfoOf(*frame);
   const void* const body = frame->frame;
-  return Enqueue(
-      *queue,
-      {.ranges = {FrameRange(info, body), DenseRange(info.dtype, dense, info.elements)},
-       .dense_bytes = DenseBytes(info.dtype, info.elements),
-       .kernels = [=](KernelLauncher& launcher) { sparse::Decode(launcher, info, body, dense); },
-       .host = [=] { spccl::Decode(body, dense); }});
+  return Enqueue(*queue,
+                 {.ranges = {FrameRange(info, body), DenseRange(info.dtype, dense, info.elements)},
+                  .dense_bytes = DenseBytes(info.dtype, info.elements),
+                  .kernels =
+                      [=](KernelLauncher& launcher) {
+                        sparse::Decode(launcher, info, Here(body), Here(dense));
+                      },
+                  .host = [=] { spccl::Decode(Here(body), Here(dense)); }});
 }
 
 int ReduceInto(const Queue* queue, const DeviceFrame* frame, void* accumulator,
@@ -118,9 +137,9 @@ int ReduceInto(const Queue* queue, const DeviceFrame* frame, void* accumulator,
                   .dense_bytes = DenseBytes(info.dtype, info.elements),
                   .kernels =
                       [=](KernelLauncher& launcher) {
-                        sparse::ReduceInto(launcher, info, body, accumulator, dtype);
+                        sparse::ReduceInto(launcher, info, Here(body), Here(accumulator), dtype);
                       },
-                  .host = [=] { spccl::ReduceInto(body, accumulator, dtype); }});
+                  .host = [=] { spccl::ReduceInto(Here(body), Here(accumulator), dtype); }});
 }
 
 int AddAndEncode(const Queue* queue, const DeviceFrame* frame, uint8_t local_code,
@@ -130,30 +149,33 @@ int AddAndEncode(const Queue* queue, const DeviceFrame* frame, uint8_t local_cod
   const FrameInfo info = InfoOf(*frame);
   const void* const body = frame->frame;
   const auto local_dtype = static_cast<DType>(local_code);
-  return Enqueue(*queue,
-                 {.ranges = {FrameRange(info, body), DenseRange(local_dtype, local, info.elements),
-                             RoomRange(Format::kPici, info.dtype, to, info.elements),
-                             ScratchRange(Format::kPici, info.dtype, scratch, info.elements)},
-                  .dense_bytes = DenseBytes(info.dtype, info.elements),
-                  .kernels =
-                      [=](KernelLauncher& launcher) {
-                        sparse::AddAndEncode(launcher, info, body, local_dtype, local, to, scratch);
-                      },
-                  .host = [=] { host::AddAndEncode(info, body, local_dtype, local, to); }});
+  return Enqueue(
+      *queue,
+      {.ranges = {FrameRange(info, body), DenseRange(local_dtype, local, info.elements),
+                  RoomRange(Format::kPici, info.dtype, to, info.elements),
+                  ScratchRange(Format::kPici, info.dtype, scratch, info.elements)},
+       .dense_bytes = DenseBytes(info.dtype, info.elements),
+       .kernels =
+           [=](KernelLauncher& launcher) {
+             sparse::AddAndEncode(launcher, info, Here(body), local_dtype, Here(local), Here(to),
+                                  Here(scratch));
+           },
+       .host = [=] { host::AddAndEncode(info, Here(body), local_dtype, Here(local), Here(to)); }});
 }
 
 int CountNonzeros(const Queue* queue, uint8_t dtype_code, const void* dense, uint64_t elements,
                   uint64_t* count) {
   if (!IsValidDType(dtype_code)) return kInvalidValue;
   const auto dtype = static_cast<DType>(dtype_code);
-  return Enqueue(*queue, {.ranges = {DenseRange(dtype, dense, elements),
-                                     {count, sizeof(*count), sizeof(*count)}},
-                          .dense_bytes = DenseBytes(dtype, elements),
-                          .kernels =
-                              [=](KernelLauncher& launcher) {
-                                sparse::Count(launcher, dtype, dense, elements, count);
-                              },
-                          .host = [=] { *count += spccl::CountNonzeros(dtype, dense, elements); }});
+  return Enqueue(
+      *queue,
+      {.ranges = {DenseRange(dtype, dense, elements), {count, sizeof(*count), sizeof(*count)}},
+       .dense_bytes = DenseBytes(dtype, elements),
+       .kernels =
+           [=](KernelLauncher& launcher) {
+             sparse::Count(launcher, dtype, Here(dense), elements, Here(count));
+           },
+       .host = [=] { *Here(count) += spccl::CountNonzeros(dtype, Here(dense), elements); }});
 }
 
 int Reduce(const Queue* queue, uint8_t dtype_code, uint8_t redop, const void* const* inputs,
@@ -170,9 +192,11 @@ int Reduce(const Queue* queue, uint8_t dtype_code, uint8_t redop, const void* co
   AddDenseRanges(dtype, to, elements, &launch.ranges);
   for (const void* input : from) launch.ranges.push_back(DenseRange(dtype, input, elements));
   launch.kernels = [=](KernelLauncher& launcher) {
-    sparse::Reduce(launcher, dtype, op, std::span(from), std::span(to), elements);
+    sparse::Reduce(launcher, dtype, op, Inputs(Here(from)), Outputs(Here(to)), elements);
   };
-  launch.host = [=] { spccl::Reduce(dtype, op, std::span(from), std::span(to), elements, false); };
+  launch.host = [=] {
+    spccl::Reduce(dtype, op, Inputs(Here(from)), Outputs(Here(to)), elements, false);
+  };
   return Enqueue(*queue, std::move(launch));
 }
 
@@ -181,14 +205,15 @@ int Widen(const Queue* queue, uint8_t dtype_code, uint8_t redop, const void* inp
   if (!AreKnown(dtype_code, redop)) return kInvalidValue;
   const auto dtype = static_cast<DType>(dtype_code);
   const auto op = static_cast<RedOp>(redop);
-  return Enqueue(*queue, {.ranges = {DenseRange(dtype, input, elements),
-                                     DenseRange(AccumulatorOf(dtype, op), accumulator, elements)},
-                          .dense_bytes = DenseBytes(dtype, elements),
-                          .kernels =
-                              [=](KernelLauncher& launcher) {
-                                sparse::Widen(launcher, dtype, op, input, accumulator, elements);
-                              },
-                          .host = [=] { spccl::Widen(dtype, op, input, accumulator, elements); }});
+  return Enqueue(
+      *queue, {.ranges = {DenseRange(dtype, input, elements),
+                          DenseRange(AccumulatorOf(dtype, op), accumulator, elements)},
+               .dense_bytes = DenseBytes(dtype, elements),
+               .kernels =
+                   [=](KernelLauncher& launcher) {
+                     sparse::Widen(launcher, dtype, op, Here(input), Here(accumulator), elements);
+                   },
+               .host = [=] { spccl::Widen(dtype, op, Here(input), Here(accumulator), elements); }});
 }
 
 int Accumulate(const Queue* queue, uint8_t accumulator_code, uint8_t redop, const void* partial,
@@ -202,9 +227,9 @@ int Accumulate(const Queue* queue, uint8_t accumulator_code, uint8_t redop, cons
        .dense_bytes = DenseBytes(dtype, elements),
        .kernels =
            [=](KernelLauncher& launcher) {
-             sparse::Accumulate(launcher, dtype, op, partial, accumulator, elements);
+             sparse::Accumulate(launcher, dtype, op, Here(partial), Here(accumulator), elements);
            },
-       .host = [=] { spccl::Accumulate(dtype, op, partial, accumulator, elements); }});
+       .host = [=] { spccl::Accumulate(dtype, op, Here(partial), Here(accumulator), elements); }});
 }
 
 int Finish(const Queue* queue, uint8_t dtype_code, uint8_t redop, const void* accumulator,
@@ -219,9 +244,11 @@ int Finish(const Queue* queue, uint8_t dtype_code, uint8_t redop, const void* ac
                    .dense_bytes = DenseBytes(dtype, elements)};
   AddDenseRanges(dtype, to, elements, &launch.ranges);
   launch.kernels = [=](KernelLauncher& launcher) {
-    sparse::Finish(launcher, dtype, op, accumulator, std::span(to), elements, ranks);
+    sparse::Finish(launcher, dtype, op, Here(accumulator), Outputs(Here(to)), elements, ranks);
   };
-  launch.host = [=] { host::Finish(dtype, op, accumulator, std::span(to), elements, ranks); };
+  launch.host = [=] {
+    host::Finish(dtype, op, Here(accumulator), Outputs(Here(to)), elements, ranks);
+  };
   return Enqueue(*queue, std::move(launch));
 }
 
@@ -234,10 +261,10 @@ int CopyToMany(const Queue* queue, uint8_t dtype_code, const void* input, void* 
                    .dense_bytes = DenseBytes(dtype, elements)};
   AddDenseRanges(dtype, to, elements, &launch.ranges);
   launch.kernels = [=](KernelLauncher& launcher) {
-    sparse::CopyToMany(launcher, dtype, input, std::span(to), elements);
+    sparse::CopyToMany(launcher, dtype, Here(input), Outputs(Here(to)), elements);
   };
   launch.host = [=] {
-    spccl::CopyToMany(input, std::span(to), DenseBytes(dtype, elements), false);
+    spccl::CopyToMany(Here(input), Outputs(Here(to)), DenseBytes(dtype, elements), false);
   };
   return Enqueue(*queue, std::move(launch));
 }

@@ -6,9 +6,10 @@
 // stream, and memory is ordered only where CUDA orders it, which ThreadSanitizer sees. A rule that
 // is broken ends the process with a line "fake CUDA: misuse: ...".
 //
-// A device pointer is an address of this process (as with unified addressing), and the memory may
-// be read by the CPU. Code under test must not rely on it, and on a GPU it would crash: tests that
-// look at memory directly do so after a wait, where a copy would be ordered as well.
+// A device pointer is an address of this process (as with unified addressing), and the CPU may read
+// the memory there. Code under test must not rely on it: on a GPU it would crash, and so it does
+// with SPCCL_FAKE_CUDA_HOST_ACCESS=0. Tests that look at memory directly do so after a wait, where
+// a copy would be ordered as well.
 //
 // Environment, read by cuInit:
 //   SPCCL_FAKE_GPUS=2             GPUs of the node
@@ -17,6 +18,9 @@
 //   SPCCL_FAKE_GPU_NO_PEERS=0-1   pairs that cannot reach each other, with commas between
 //   SPCCL_FAKE_GPU_ATTRIBUTES=103=0   attributes (cuda::kDeviceAttribute...) that are not the usual
 //   SPCCL_FAKE_CUDA_GRANULARITY=BYTES  of cuMemCreate; a power of two, at least a page (2 MiB)
+//   SPCCL_FAKE_CUDA_HOST_ACCESS=0 the CPU crashes where it touches device memory; kernels that
+//   tests
+//                                 bring find it by spcclFakeReach() or spcclFakeHere()
 //   SPCCL_FAKE_CUDA_MISUSE=error  misuse returns the documented error instead of ending the process
 //   SPCCL_FAKE_CUDA_FAIL=cuMemAlloc_v2:3:2   the third call of it fails with error 2; with commas
 //   SPCCL_FAKE_CUDA_DELAY_US=N    every operation of a stream begins up to so much later, at random
@@ -41,6 +45,10 @@ spccl::cuda::Result spcclFakeLaunch(spccl::cuda::Stream stream, void (*function)
 // returns where the CPU finds it. nullptr: it does not, which has been reported as misuse, and
 // broke the context. 0 bytes are always reached.
 void* spcclFakeReach(spccl::cuda::DevicePtr pointer, size_t bytes);
+
+// Where the CPU finds what a device pointer names, or will, without a check; host memory is where
+// it is. For those who check by spcclFakeReach() later.
+void* spcclFakeHere(spccl::cuda::DevicePtr pointer);
 
 // The device that the kernel runs on, or -1 outside kernels.
 int spcclFakeKernelDevice();

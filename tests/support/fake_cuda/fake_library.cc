@@ -21,6 +21,7 @@ FakeCuda LookUp() {
   FakeCuda fake = {};
   look_up("spcclFakeLaunch", &fake.Launch);
   look_up("spcclFakeReach", &fake.Reach);
+  look_up("spcclFakeHere", &fake.Here);
   look_up("spcclFakeKernelDevice", &fake.KernelDevice);
   look_up("spcclFakeFail", &fake.Fail);
   look_up("spcclFakeBreakDevice", &fake.BreakDevice);

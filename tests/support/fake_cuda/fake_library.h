@@ -16,6 +16,7 @@ namespace spccl::testing {
 struct FakeCuda {
   decltype(&spcclFakeLaunch) Launch;
   decltype(&spcclFakeReach) Reach;
+  decltype(&spcclFakeHere) Here;
   decltype(&spcclFakeKernelDevice) KernelDevice;
   decltype(&spcclFakeFail) Fail;
   decltype(&spcclFakeBreakDevice) BreakDevice;

@@ -25,6 +25,13 @@ std::map<int, size_t>& Used() {
   return *used;
 }
 
+// At `at`, instead of what is there, or anywhere.
+void* ReserveAddresses(void* at, size_t bytes) {
+  return ::mmap(at, bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at == nullptr ? 0 : MAP_FIXED), -1,
+                0);
+}
+
 std::string Hex(uintptr_t address) {
   char text[24];
   std::snprintf(text, sizeof(text), "0x%zx", static_cast<size_t>(address));
@@ -62,7 +69,7 @@ bool KernelReaches(const ContextHandle& context, const Block& block, std::string
 }  // namespace
 
 std::shared_ptr<Physical> Physical::Create(int gpu, size_t bytes, int handle_types, char kind) {
-  size_t& used = Used()[gpu];
+  size_t& used = fake_cuda::Used()[gpu];
   if (bytes > process().settings.bytes - std::min(used, process().settings.bytes)) return nullptr;
   char name[128];
   std::snprintf(name, sizeof(name), "%s:%c:%d:%zu:%d", kName, kind, gpu, bytes, handle_types);
@@ -78,6 +85,10 @@ std::shared_ptr<Physical> Physical::Create(int gpu, size_t bytes, int handle_typ
   physical->handle_types = handle_types;
   physical->is_mine_ = true;
   return physical;
+}
+
+size_t Physical::Used(int gpu) {
+  return fake_cuda::Used()[gpu];
 }
 
 std::shared_ptr<Physical> Physical::Adopt(UniqueFd fd, char kind) {
@@ -97,16 +108,20 @@ std::shared_ptr<Physical> Physical::Adopt(UniqueFd fd, char kind) {
 }
 
 Physical::~Physical() {
-  if (is_mine_) Used()[gpu] -= bytes;
+  if (is_mine_) fake_cuda::Used()[gpu] -= bytes;
+}
+
+bool Arena::Begin() {
+  const bool apart = !process().settings.host_access;
+  void* const memory = ReserveAddresses(nullptr, apart ? 2 * kBytes : kBytes);
+  if (memory == MAP_FAILED) return false;
+  begin_ = reinterpret_cast<uintptr_t>(memory);
+  distance_ = apart ? kBytes : 0;
+  return true;
 }
 
 uintptr_t Arena::Take(size_t bytes, size_t alignment) {
-  if (begin_ == 0) {
-    void* const memory =
-        ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return 0;
-    begin_ = reinterpret_cast<uintptr_t>(memory);
-  }
+  if (begin_ == 0 && !Begin()) return 0;
   const auto aligned = [&](uintptr_t at) { return (at + alignment - 1) / alignment * alignment; };
   uintptr_t at = aligned(begin_);
   for (const auto& [area, taken] : taken_) {
@@ -119,10 +134,22 @@ uintptr_t Arena::Take(size_t bytes, size_t alignment) {
 }
 
 void Arena::Give(uintptr_t area, size_t bytes) {
-  // Anew, so that whoever still uses the memory crashes.
-  ::mmap(reinterpret_cast<void*>(area), bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Unmap(area, bytes);
   taken_.erase(area);
+}
+
+bool Arena::Map(uintptr_t address, size_t bytes, int fd, bool open) const {
+  return ::mmap(Here(address), bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE,
+                MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+}
+
+void Arena::Open(uintptr_t address, size_t bytes, bool open) const {
+  ::mprotect(Here(address), bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void Arena::Unmap(uintptr_t address, size_t bytes) const {
+  // Reserved again, so that whoever still uses the memory crashes.
+  ReserveAddresses(Here(address), bytes);
 }
 
 Arena& arena() {
@@ -161,10 +188,7 @@ bool MapBlock(Block& block) {
   block.area_bytes = PageRoundUp(block.bytes);
   block.area = arena().Take(block.area_bytes, PageBytes());
   if (block.area == 0) return false;
-  void* const mapped =
-      ::mmap(reinterpret_cast<void*>(block.area), block.area_bytes, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_FIXED, block.physical->fd.get(), 0);
-  if (mapped == MAP_FAILED) {
+  if (!arena().Map(block.area, block.area_bytes, block.physical->fd.get(), true)) {
     arena().Give(block.area, block.area_bytes);
     return false;
   }

@@ -27,6 +27,8 @@ struct Physical {
   // From a descriptor of such memory, which is taken; nullptr: it is something else.
   static std::shared_ptr<Physical> Adopt(UniqueFd fd, char kind);
   ~Physical();
+  // Bytes of the GPU that this process has made memory of.
+  static size_t Used(int gpu);
 
  private:
   bool is_mine_ = false;  // counted as this process's
@@ -57,17 +59,32 @@ struct Block {
 };
 
 // The range of addresses that device memory lies in, first fit: what is freed is soon used again.
+//
+// Where the host has no access to it (Settings::host_access), nothing is ever mapped at the
+// addresses that are device pointers, and the fake finds the memory at another place, a fixed
+// distance away.
 class Arena {
  public:
   // Addresses of whole pages that nothing is mapped at, with an empty page behind; 0: none are
   // left.
   uintptr_t Take(size_t bytes, size_t alignment);
   void Give(uintptr_t area, size_t bytes);
-  bool Contains(uintptr_t address) const { return address - begin_ < kBytes; }
+  bool Contains(uintptr_t address) const { return begin_ != 0 && address - begin_ < kBytes; }
+  // Where the CPU finds what `address` names, which may also be host memory.
+  void* Here(uintptr_t address) const {
+    return reinterpret_cast<void*>(Contains(address) ? address + distance_ : address);
+  }
+  // Maps memory at addresses that have been taken, and takes it away again. `open`: may be touched.
+  bool Map(uintptr_t address, size_t bytes, int fd, bool open) const;
+  void Open(uintptr_t address, size_t bytes, bool open) const;
+  void Unmap(uintptr_t address, size_t bytes) const;
 
  private:
   static constexpr size_t kBytes = size_t{16} << 30;
+  bool Begin();
+
   uintptr_t begin_ = 0;
+  uintptr_t distance_ = 0;
   std::map<uintptr_t, size_t> taken_;
 };
 Arena& arena();

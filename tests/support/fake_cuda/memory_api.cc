@@ -47,7 +47,7 @@ SPCCL_FAKE_EXPORT Result cuMemAlloc_v2(DevicePtr* pointer, size_t bytes) {
     block.physical = fake_cuda::Physical::Create(gpu, bytes, 0, 'a');
     if (block.physical == nullptr || !fake_cuda::MapBlock(block)) return kErrorOutOfMemory;
     // What a GPU's memory holds that nobody has written.
-    std::memset(reinterpret_cast<void*>(block.base), 0xcb, std::min(bytes, kNoiseBytes));
+    std::memset(fake_cuda::arena().Here(block.base), 0xcb, std::min(bytes, kNoiseBytes));
     *pointer = block.base;
     blocks().emplace(block.base, std::move(block));
     return kSuccess;
@@ -71,14 +71,9 @@ SPCCL_FAKE_EXPORT Result cuMemFree_v2(DevicePtr pointer) {
 
 SPCCL_FAKE_EXPORT Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
   return Call("cuMemGetInfo_v2", Needs::kContext, [&](Lock&) -> Result {
-    size_t used = 0;
-    for (const auto& [base, block] : blocks()) {
-      if (block.kind == Block::Kind::kAllocated && block.device == Current()->device) {
-        used += block.bytes;
-      }
-    }
+    const int gpu = process().settings.visible[Current()->device];
     *total_bytes = process().settings.bytes;
-    *free_bytes = *total_bytes - used;
+    *free_bytes = *total_bytes - fake_cuda::Physical::Used(gpu);
     return kSuccess;
   });
 }

@@ -1,5 +1,8 @@
 // Memory's rules, and that breaking a rule is loud. Death tests, and their like, run in processes
 // that have not loaded the driver before.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -164,6 +167,65 @@ TEST_P(MisuseTest, OrIsAnErrorThatIsCounted) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, MisuseTest, ::testing::ValuesIn(Misuses()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(FaultTest, TheHostHasNoAccessToDeviceMemoryWhereATestWantsItSo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto touch = [](const char* access) {
+    ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", access, 1);
+    const OneGpu gpu;
+    const DevicePtr pointer = gpu.Allocate(100);
+    SPCCL_CHECK(gpu.driver->MemsetD8Async(pointer, 7, 100, gpu.stream) == kSuccess);
+    SPCCL_CHECK(gpu.driver->StreamSynchronize(gpu.stream) == kSuccess);
+    SPCCL_CHECK(*static_cast<const char*>(Fake().Here(pointer + 99)) == 7);
+    std::_Exit(*reinterpret_cast<const volatile char*>(pointer));
+  };
+  EXPECT_EXIT(touch("1"), ::testing::ExitedWithCode(7), "");
+  EXPECT_DEATH(touch("0"), "");
+}
+
+TEST(FaultTest, ADriverCannotBeUsedInAForkedProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto use = [] {
+    const OneGpu gpu;
+    if (const pid_t child = ::fork(); child != 0) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      std::_Exit(WIFSIGNALED(status) ? 3 : 4);
+    }
+    DevicePtr pointer;
+    (void)gpu.driver->MemAlloc(&pointer, 1);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(use(), ::testing::ExitedWithCode(3), "forked after cuInit");
+}
+
+TEST(FaultTest, KernelsTouchOnlyWhatTheirDeviceReaches) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto launch = [](int peers) {
+    const OneGpu gpu;
+    struct Kernel {
+      DevicePtr pointer;
+      int device;
+      bool reached;
+    } kernel = {gpu.Allocate(100), -1, false};
+    Context other;
+    Stream stream;
+    SPCCL_CHECK(gpu.driver->DevicePrimaryCtxRetain(&other, 1) == kSuccess);
+    SPCCL_CHECK(gpu.driver->CtxSetCurrent(other) == kSuccess);
+    SPCCL_CHECK(gpu.driver->StreamCreateWithPriority(&stream, 1, 0) == kSuccess);
+    if (peers > 0) SPCCL_CHECK(gpu.driver->CtxEnablePeerAccess(gpu.context, 0) == kSuccess);
+    const auto run = [](void* data) {
+      auto& mine = *static_cast<Kernel*>(data);
+      mine.device = Fake().KernelDevice();
+      mine.reached = Fake().Reach(mine.pointer, 100) != nullptr;
+    };
+    SPCCL_CHECK(Fake().Launch(stream, run, &kernel, nullptr) == kSuccess);
+    SPCCL_CHECK(gpu.driver->StreamSynchronize(stream) == kSuccess);
+    std::_Exit(kernel.device == 1 && kernel.reached ? 0 : 1);
+  };
+  EXPECT_EXIT(launch(1), ::testing::ExitedWithCode(0), "");
+  EXPECT_DEATH(launch(0), "a kernel on device 1 touches .*without access to that peer");
+}
 
 TEST(FaultTest, ADriverWithoutDevicesCannotBeUsed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -42,7 +42,7 @@ Settings ReadSettings() {
   }
   settings.bytes = Number("SPCCL_FAKE_GPU_BYTES", uint64_t{1} << 30);
   settings.granularity = Number("SPCCL_FAKE_CUDA_GRANULARITY", uint64_t{2} << 20);
-  settings.misuse_is_error = Variable("SPCCL_FAKE_CUDA_MISUSE") == "error";
+  settings.host_access = Variable("SPCCL_FAKE_CUDA_HOST_ACCESS") != "0";
   settings.delay_us = Number("SPCCL_FAKE_CUDA_DELAY_US", 0);
   for (const std::string& pair : Split(Variable("SPCCL_FAKE_GPU_NO_PEERS"), ',')) {
     const auto ends = Split(pair, '-');

@@ -51,7 +51,7 @@ using Lock = std::unique_lock<std::mutex>;
 struct Settings {
   std::vector<int> visible;  // the node's number of each device
   size_t bytes = 0, granularity = 0;
-  bool misuse_is_error = false;
+  bool host_access = true;
   uint64_t delay_us = 0;
   std::map<int, int> attributes;
   std::vector<std::pair<int, int>> no_peers;  // by the node's numbers

@@ -193,6 +193,19 @@ TEST_F(StreamTest, ADestroyedStreamEndsItsWork) {
   EXPECT_EQ(words_[1].load(), 1u);
 }
 
+TEST_F(StreamTest, FreeingWaitsForTheDevicesWork) {
+  const DevicePtr memory = Allocate(100);
+  Wait(stream_, 0, 1);
+  EXPECT_EQ(driver_->MemsetD8Async(memory, 1, 100, stream_), kSuccess);
+  std::thread writer([&] {
+    EXPECT_EQ(driver_->CtxSetCurrent(context_), kSuccess);
+    Write(other_, 0, 1);
+  });
+  EXPECT_EQ(driver_->MemFree(memory), kSuccess);
+  EXPECT_EQ(driver_->StreamQuery(stream_), kSuccess);
+  writer.join();
+}
+
 TEST_F(StreamTest, EveryCallNeedsACurrentContext) {
   std::thread([&] {
     DevicePtr pointer;

@@ -1,6 +1,5 @@
 // Virtual memory management: memory and addresses apart, and memory shared by descriptors.
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,9 +78,7 @@ Result Map(uintptr_t begin, size_t bytes, size_t offset, AllocationHandle handle
   if (!IsReserved(begin, bytes) || is_taken) {
     return Misuse(kErrorInvalidValue, "cuMemMap at addresses that are not reserved, or mapped");
   }
-  void* const mapped = ::mmap(reinterpret_cast<void*>(begin), bytes, PROT_NONE,
-                              MAP_SHARED | MAP_FIXED, physical->fd.get(), 0);
-  if (mapped == MAP_FAILED) return kErrorOutOfMemory;
+  if (!arena().Map(begin, bytes, physical->fd.get(), false)) return kErrorOutOfMemory;
   Block block = {.kind = Block::Kind::kMapped, .base = begin, .bytes = bytes, .id = NextId()};
   block.device = DeviceOf(physical->gpu);
   block.physical = physical;
@@ -96,8 +93,7 @@ Result Unmap(uintptr_t begin, size_t bytes) {
     return Misuse(kErrorInvalidValue, "cuMemUnmap of other than whole mappings");
   }
   for (const Block* block : mappings) {
-    ::mmap(reinterpret_cast<void*>(block->base), block->bytes, PROT_NONE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    arena().Unmap(block->base, block->bytes);
     DropBlock(block->base);
   }
   return kSuccess;
@@ -123,8 +119,7 @@ Result SetAccess(uintptr_t begin, size_t bytes, const MemAccessDesc& access) {
   for (Block* block : mappings) {
     block->access =
         access.flags == kMemAccessFlagsProtReadWrite ? block->access | bit : block->access & ~bit;
-    ::mprotect(reinterpret_cast<void*>(block->base), block->bytes,
-               block->access != 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+    arena().Open(block->base, block->bytes, block->access != 0);
   }
   return kSuccess;
 }

@@ -17,7 +17,7 @@ using namespace spccl::cuda;  // NOLINT(google-build-using-namespace): a driver 
 constexpr int64_t kRecheckNs = 500'000;
 
 std::atomic<uint32_t>* Word(DevicePtr pointer) {
-  return reinterpret_cast<std::atomic<uint32_t>*>(pointer);
+  return static_cast<std::atomic<uint32_t>*>(arena().Here(pointer));
 }
 
 // Within work: whether the range is reached; if it is not, breaks the context.
@@ -39,12 +39,12 @@ void Copy(ContextHandle& context, DevicePtr to, DevicePtr from, size_t bytes) {
       !Touch(context, to, bytes, Access::kCopy, "a copy")) {
     return;
   }
-  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  std::memmove(arena().Here(to), arena().Here(from), bytes);
 }
 
 void Set(ContextHandle& context, DevicePtr to, unsigned char value, size_t bytes) {
   if (!Touch(context, to, bytes, Access::kKernel, "a memset")) return;
-  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  std::memset(arena().Here(to), value, bytes);
 }
 
 // All that the stream did before is seen by whoever sees the value.
@@ -96,7 +96,7 @@ Result CopyPageable(StreamHandle& stream, DevicePtr to, DevicePtr from, size_t b
     }
     const Result result = Enqueue(stream, [to, staged](ContextHandle& context) {
       if (!Touch(context, to, staged->size(), Access::kCopy, "a copy")) return;
-      std::memcpy(reinterpret_cast<void*>(to), staged->data(), staged->size());
+      std::memcpy(arena().Here(to), staged->data(), staged->size());
     });
     if (result != kSuccess || !IsPageable(to)) return result;
     return Await(*stream.context, stream.last, lock);
@@ -198,10 +198,14 @@ SPCCL_FAKE_EXPORT void* spcclFakeReach(spccl::cuda::DevicePtr pointer, size_t by
   ContextHandle* const context = fake::this_thread().running;
   const bool reached = context != nullptr &&
                        fake::Touch(*context, pointer, bytes, fake::Access::kKernel, "a kernel");
-  return reached ? reinterpret_cast<void*>(pointer) : nullptr;
+  return reached ? fake::arena().Here(pointer) : nullptr;
 }
 
 SPCCL_FAKE_EXPORT int spcclFakeKernelDevice() {
   const ContextHandle* const context = spccl::fake_cuda::this_thread().running;
   return context == nullptr ? -1 : context->device;
+}
+
+SPCCL_FAKE_EXPORT void* spcclFakeHere(spccl::cuda::DevicePtr pointer) {
+  return spccl::fake_cuda::arena().Here(pointer);
 }
