@@ -9,7 +9,6 @@
 #include "collective/plan/check.h"
 #include "collective/plan/make_plan.h"
 #include "collective/policy/slice.h"
-#include "collective/runtime/cuda/bounced_transport.h"
 #include "collective/runtime/cuda/gpu_plan.h"
 #include "collective/runtime/cuda/make_gpu_task.h"
 #include "collective/runtime/host/plan_task.h"
@@ -185,7 +184,6 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(
   const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
   SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));
   if (!rails.empty()) {
-    far = std::make_unique<BouncedTransport>(*gpus, rails, std::move(far));
     options.runner = std::make_shared<GpuRunner>(*gpus, std::move(rails), local);
   }
   options.transport = std::make_unique<transport::MeshTransport>(is_local_, std::move(far));

@@ -87,8 +87,6 @@ class Frame {
     meter->Begin();
     meter_ = std::move(meter);
   }
-  // Takes the other's meter, to whom its bytes have been copied.
-  void TakeMeter(Frame* other) { std::swap(meter_, other->meter_); }
 
  private:
   void Swap(Frame& other) {

@@ -46,6 +46,10 @@ class Transport {
   // receiver is out of reach.
   virtual absl::Status Send(const Tag& tag, Frame frame) = 0;
 
+  // Whether it carries frames that are in a GPU's memory (Frame::gpu), and brings such: those of
+  // lane l in the memory of the l-th of the GPUs that the node's ranks use, modulo their number.
+  virtual bool TakesGpuFrames() const { return false; }
+
   // Whether as little waits on the way to the rank that more should be sent. Where not, OnRoom
   // follows. What is sent all the same is taken: those who ask bound what waits. Thread-safe, does
   // not call the sink.

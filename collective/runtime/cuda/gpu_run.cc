@@ -1,5 +1,6 @@
 #include "collective/runtime/cuda/gpu_run.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,7 @@ Detached RunOnGpu(Gpus& gpus, Gpu& gpu, const StepContext& context, StepArgs arg
       }
       if (status.ok() && !run.Compresses()) status = run.MakeDense();
     }
+    if (status.ok() && run.NeedsHostCopy()) status = run.CopyToHost();
     if (run.is_busy()) {
       const absl::Status end = co_await EndOf(gpu, run.stream());
       status.Update(end);
@@ -111,6 +113,9 @@ bool GpuRun::IsDense(const Frame& frame) {
 absl::Status GpuRun::Work() {
   const Step& step = run_[0];
   if (Receives(step.kind)) SPCCL_RETURN_IF_ERROR(CheckFrame(step));
+  if (args_.frame.valid() && args_.frame.gpu() < 0 && step.kind != StepKind::kForward) {
+    SPCCL_RETURN_IF_ERROR(Upload());
+  }
   switch (step.kind) {
     case StepKind::kCopy:
       return Copy();
@@ -145,9 +150,42 @@ DType GpuRun::TypeOnTheWay(const Step& step) const {
   return partial ? partial_type_ : op_.dtype;
 }
 
-// Of what came from another node the transport has checked that it is a frame; here it must be one
-// that this step may have.
+absl::Status GpuRun::CheckHostFrame(const Step& step) {
+  const Frame& frame = args_.frame;
+  const FrameFault fault =
+      Validate(frame.data(), frame.size_bytes(), TypeOnTheWay(step), elements_);
+  const auto format = static_cast<Format>(HeaderOf(frame).format);
+  if (fault.ok() && !IsLossy(format)) return absl::OkStatus();
+  result_.culprit_rank = static_cast<int>(RankOf(step.from));
+  const std::string reason =
+      fault.ok() ? absl::StrCat("GPUs have no kernels for ", std::string(NameOf(format)))
+                 : absl::StrCat(std::string(NameOf(fault.error)), " at byte ", fault.at, ": found ",
+                                fault.found, ", expected ", fault.expected);
+  return absl::DataLossError(
+      absl::StrCat("rank ", RankOf(args_.participant), " received a bad frame from rank ",
+                   RankOf(step.from), " (chunk ", chunk_, ", slice ", args_.lane, "): ", reason));
+}
+
+absl::Status GpuRun::Upload() {
+  came_ = std::move(args_.frame);
+  const size_t bytes = came_.size_bytes();
+  SPCCL_ASSIGN_OR_RETURN(args_.frame, gpu_.TakeFrame(bytes));
+  SPCCL_ASSIGN_OR_RETURN(Frame pinned, gpu_.TakePinned(bytes));
+  // A copy from memory that is not pinned would hold up this thread until the GPU has made it.
+  std::memcpy(pinned.data(), came_.data(), bytes);
+  std::memcpy(args_.frame.header(), came_.data(), sizeof(FrameHeader));
+  args_.frame.set_size_bytes(bytes);
+  in_use_.push_back(args_.frame.Share());
+  in_use_.push_back(pinned.Share());
+  return Driver(gpus_.driver()->MemcpyAsync(PointerOf(args_.frame.data()), PointerOf(pinned.data()),
+                                            bytes, static_cast<cuda::Stream>(queue_.stream)),
+                "cuMemcpyAsync");
+}
+
+// A frame of this node's own making, or one that the transport has brought into this GPU's memory
+// and checked.
 absl::Status GpuRun::CheckFrame(const Step& step) {
+  if (args_.frame.gpu() < 0) return CheckHostFrame(step);
   const FrameHeader& header = HeaderOf(args_.frame);
   const DType type = TypeOnTheWay(step);
   const bool exact = IsValidFormat(header.format) && !IsLossy(static_cast<Format>(header.format));

@@ -53,6 +53,11 @@ class GpuRun {
   void NoteCompressed();
   absl::Status MakeDense();
 
+  // Between nodes frames go as the host's, unless the transport takes them from a GPU: copied, as
+  // large as they are, when they have been made.
+  bool NeedsHostCopy() const;
+  absl::Status CopyToHost();
+
   // When everything has ended.
   absl::Status Post();
   StepResult TakeResult(absl::Status status);
@@ -76,6 +81,10 @@ class GpuRun {
   static std::byte* ValuesOf(const Frame& frame) { return frame.data() + sizeof(FrameHeader); }
   DType TypeOnTheWay(const plan::Step& step) const;
   absl::Status CheckFrame(const plan::Step& step);
+  absl::Status CheckHostFrame(const plan::Step& step);
+  // What came from another node, to this GPU's memory.
+  absl::Status Upload();
+  bool GoesByHost(const plan::Step& send) const;
   absl::StatusOr<Frame> NewDense(DType type);
 
   absl::Status Copy();
@@ -119,7 +128,9 @@ class GpuRun {
   const void* values_ = nullptr;
   DType type_ = DType::kFloat32;
   Frame holder_;
-  Frame frame_;    // what is sent
+  Frame frame_;    // what is sent; if it came from another node and is only passed on, the host's
+  Frame host_;     // the same in the host's memory, if it came so, or is to leave so
+  Frame came_;     // what has been uploaded, as it came
   Frame counter_;  // a count, in the GPU's memory, and in its header the host's copy
   bool counted_ = false;
   StepResult result_;

@@ -24,7 +24,10 @@ void GpuRun::SendLater(std::span<const Step> sends, const void* values, DType ty
 }
 
 void GpuRun::PassOn(std::span<const Step> sends, Frame frame) {
-  if (use_.keep_frame) args_.held->Put(HeldKind::kFinal, chunk_, frame.Share());
+  host_ = frame.gpu() < 0 ? frame.Share() : std::move(came_);
+  if (use_.keep_frame) {
+    args_.held->Put(HeldKind::kFinal, chunk_, host_.valid() ? host_.Share() : frame.Share());
+  }
   if (sends.empty()) return;
   policy::Link link = policy::Link::kIntra;
   for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
@@ -147,6 +150,24 @@ absl::Status GpuRun::MakeDense() {
   return Kernel(codec_.copy_to_many(&queue_, Code(type_), values_, &to, 1, elements_), "copy");
 }
 
+bool GpuRun::GoesByHost(const Step& send) const {
+  return LinkTo(send.to) == policy::Link::kInter && !context_.transport->TakesGpuFrames();
+}
+
+bool GpuRun::NeedsHostCopy() const {
+  return !host_.valid() && std::any_of(sends_.begin(), sends_.end(),
+                                       [this](const Step& send) { return GoesByHost(send); });
+}
+
+absl::Status GpuRun::CopyToHost() {
+  SPCCL_ASSIGN_OR_RETURN(host_, gpu_.TakePinned(frame_.size_bytes()));
+  host_.set_size_bytes(frame_.size_bytes());
+  return Driver(
+      gpus_.driver()->MemcpyAsync(PointerOf(host_.data()), PointerOf(frame_.data()),
+                                  frame_.size_bytes(), static_cast<cuda::Stream>(queue_.stream)),
+      "cuMemcpyAsync");
+}
+
 absl::Status GpuRun::Post() {
   if (sends_.empty()) return absl::OkStatus();
   if (values_ != nullptr && use_.keep_frame && sends_[0].operand == Operand::kOutput) {
@@ -154,10 +175,8 @@ absl::Status GpuRun::Post() {
   }
   result_.sent_bytes = frame_.size_bytes();
   result_.sent_dense_bytes = DenseBytes(type_);
-  in_use_.clear();
-  holder_ = Frame();
   for (const Step& step : sends_) {
-    Frame mine = &step == &sends_.back() ? std::move(frame_) : frame_.Share();
+    Frame mine = GoesByHost(step) ? host_.Share() : frame_.Share();
     CountSend(step);
     if (LinkTo(step.to) == policy::Link::kInter) {
       const auto index = args_.step + static_cast<size_t>(&step - run_.data());

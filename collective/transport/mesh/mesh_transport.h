@@ -25,6 +25,7 @@ class MeshTransport final : public Transport {
     sink_->OnFrame(tag, std::move(frame));
     return absl::OkStatus();
   }
+  bool TakesGpuFrames() const override { return far_->TakesGpuFrames(); }
   bool HasRoom(uint32_t to) override { return here_[to] || far_->HasRoom(to); }
   // A delivery here is a Send of the task's own, and the task stops when none is running.
   void Stop() override { far_->Stop(); }

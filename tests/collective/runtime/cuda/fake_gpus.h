@@ -49,4 +49,11 @@ inline runtime::Gpus& TheGpus() {
   return *closer->gpus;
 }
 
+// Frames that some task or transport has not given back.
+inline size_t FramesOut() {
+  size_t out = 0;
+  for (size_t gpu = 0; gpu < TheGpus().count(); ++gpu) out += TheGpus().at(gpu).frames_out();
+  return out;
+}
+
 }  // namespace spccl::testing

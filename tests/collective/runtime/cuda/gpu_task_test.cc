@@ -1,8 +1,5 @@
 // Operations of one node's ranks on fake GPUs, against the oracle.
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -16,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
 #include "tests/collective/runtime/cuda/gpu_ranks.h"
+#include "tests/collective/runtime/cuda/outcome.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/seed.h"
 #include "tests/support/thinning.h"
@@ -27,44 +25,17 @@ using policy::Algorithm;
 using policy::Codec;
 using spccl::testing::Bytes;
 using spccl::testing::CollectiveOracle;
+using spccl::testing::Doing;
 using spccl::testing::ExactElements;
 using spccl::testing::FirstDifference;
+using spccl::testing::FramesOut;
 using spccl::testing::GpuRanks;
+using spccl::testing::Outcome;
 using spccl::testing::TheGpus;
 using ::testing::HasSubstr;
 
-constexpr auto kDeadline = std::chrono::seconds(20);
 constexpr Codec kCodecs[] = {Codec::kAuto, Codec::kPici, Codec::kPiciColumn, Codec::kCoo,
                              Codec::kGap};
-
-// Takes the result of one task, which a thread of the runtime's brings.
-class Outcome {
- public:
-  DoneFn Fn() {
-    return [this](const OpResult& result) {
-      const std::lock_guard lock(mutex_);
-      ++calls_;
-      result_ = result;
-      came_.notify_all();
-    };
-  }
-  // Empty if it does not come.
-  std::optional<OpResult> Wait() {
-    std::unique_lock lock(mutex_);
-    came_.wait_for(lock, kDeadline, [this] { return calls_ > 0; });
-    return result_;
-  }
-  int calls() const {
-    const std::lock_guard lock(mutex_);
-    return calls_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable came_;
-  int calls_ = 0;
-  std::optional<OpResult> result_;
-};
 
 struct Case {
   OpDesc op;
@@ -95,21 +66,6 @@ std::vector<Bytes> Inputs(const Case& c, std::mt19937_64* random) {
                                    c.op.redop == RedOp::kProd, c.specials, random));
   }
   return inputs;
-}
-
-std::string Doing(const TaskLook& look) {
-  std::string text = absl::StrCat(look.taken, " of ", look.total, " lanes, ", look.progress);
-  for (const TaskLook::Line& line : look.lines) {
-    absl::StrAppend(&text, "; rank ", line.rank, " ", std::string(line.step), " does ",
-                    static_cast<int>(line.doing), " with ", line.peer, " x ", line.count);
-  }
-  return text;
-}
-
-size_t FramesOut() {
-  size_t out = 0;
-  for (size_t gpu = 0; gpu < TheGpus().count(); ++gpu) out += TheGpus().at(gpu).frames_out();
-  return out;
 }
 
 absl::StatusOr<std::shared_ptr<Task>> Make(const Case& c, const GpuRanks& ranks, DoneFn done) {

@@ -1,0 +1,289 @@
+// Operations between nodes whose ranks are on fake GPUs: frames bounce through the hosts, over a
+// network that delays and reorders.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "collective/runtime/node_scope.h"
+#include "collective/transport/fake/fake_net.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/collective/runtime/cuda/fake_gpus.h"
+#include "tests/collective/runtime/cuda/gpu_ranks.h"
+#include "tests/collective/runtime/cuda/outcome.h"
+#include "tests/support/collective_oracle.h"
+#include "tests/support/seed.h"
+#include "tests/support/thinning.h"
+
+namespace spccl::runtime {
+namespace {
+
+using policy::Algorithm;
+using policy::Codec;
+using spccl::testing::Bytes;
+using spccl::testing::CollectiveOracle;
+using spccl::testing::Doing;
+using spccl::testing::ExactElements;
+using spccl::testing::FirstDifference;
+using spccl::testing::FramesOut;
+using spccl::testing::GpuRanks;
+using spccl::testing::Outcome;
+using spccl::testing::TheGpus;
+using ::testing::HasSubstr;
+
+constexpr int64_t kDeadlineNs = 60'000'000'000;
+
+struct Case {
+  OpDesc op;
+  std::vector<uint32_t> node_of_rank = {0, 1};
+  std::vector<int> gpus = {0, 1};
+  Algorithm algorithm = Algorithm::kRing;
+  policy::Settings settings;
+  double sparsity = 0.9;
+  uint64_t in_place = 0;
+  size_t slice_bytes = 512, room_frames = 0;
+  uint64_t seed = 1;
+
+  uint32_t ranks() const { return static_cast<uint32_t>(node_of_rank.size()); }
+  uint32_t nodes() const { return *std::max_element(node_of_rank.begin(), node_of_rank.end()) + 1; }
+};
+
+std::string Describe(const Case& c) {
+  return absl::StrCat(std::string(policy::NameOf(c.algorithm)), " ", std::string(NameOf(c.op.kind)),
+                      " ", std::string(NameOf(c.op.dtype)), " ", std::string(NameOf(c.op.redop)),
+                      " count ", c.op.count, " root ", c.op.root, " nodes ",
+                      absl::StrJoin(c.node_of_rank, ","), " gpus ", absl::StrJoin(c.gpus, ","),
+                      " codec ", std::string(policy::NameOf(c.settings.codec)), " sparsity ",
+                      c.sparsity, " in place ", c.in_place, " slice ", c.slice_bytes, " room ",
+                      c.room_frames, " seed ", c.seed);
+}
+
+std::vector<Bytes> Inputs(const Case& c) {
+  std::mt19937_64 random(c.seed);
+  std::vector<Bytes> inputs;
+  for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
+    inputs.push_back(ExactElements(c.op.dtype, SendElements(c.op, c.ranks()), c.sparsity,
+                                   c.op.redop == RedOp::kProd, false, &random));
+  }
+  return inputs;
+}
+
+// All nodes of one operation.
+class Nodes {
+ public:
+  Nodes(const Case& c, const std::vector<Bytes>& inputs)
+      : net_(c.seed, c.node_of_rank), ranks_(TheGpus(), c.op, inputs, c.gpus, c.in_place) {
+    if (c.room_frames != 0) net_.LimitRoom(c.room_frames);
+    ranks_.EnqueueAll();
+    const std::vector<RankBuffers> buffers = ranks_.buffers();
+    for (uint32_t node = 0; node < c.nodes(); ++node) {
+      nodes_.push_back(std::make_unique<Node>());
+      Node& one = *nodes_.back();
+      one.scope = *NodeScope::Create(c.node_of_rank, node);
+      std::vector<RankBuffers> local;
+      for (const uint32_t rank : one.scope->local_ranks()) local.push_back(buffers[rank]);
+      policy::Tuning tuning;
+      tuning.algorithm = c.algorithm;
+      tuning.slice_bytes = c.slice_bytes;
+      auto made = one.scope->MakeTask(
+          c.op, local, c.settings, tuning, [&](uint64_t, uint64_t) { return net_.Open(node); },
+          one.outcome.Fn(), &TheGpus());
+      EXPECT_TRUE(made.ok()) << made.status();
+      one.task = std::move(made->task);
+      EXPECT_TRUE(one.task->RunsItself());
+    }
+  }
+
+  // False if some node does not end.
+  bool Run() {
+    for (const auto& node : nodes_) node->task->Start();
+    const int64_t until_ns = MonotonicNanos() + kDeadlineNs;
+    while (!Ended()) {
+      if (net_.DeliverOne()) continue;
+      if (MonotonicNanos() > until_ns) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  bool Ended() const {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [](const auto& node) { return node->outcome.calls() > 0; });
+  }
+  std::string Doings() const {
+    std::string text;
+    for (const auto& node : nodes_) absl::StrAppend(&text, Doing(node->task->Look()), "\n");
+    return text;
+  }
+  OpResult result(uint32_t node) { return *nodes_[node]->outcome.Wait(); }
+  transport::FakeNet& net() { return net_; }
+  GpuRanks& ranks() { return ranks_; }
+  Task& task(uint32_t node) { return *nodes_[node]->task; }
+  void Drop() { nodes_.clear(); }
+
+ private:
+  struct Node {
+    std::unique_ptr<NodeScope> scope;
+    Outcome outcome;
+    std::shared_ptr<Task> task;
+  };
+  transport::FakeNet net_;
+  GpuRanks ranks_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+// The network has let go of the frames that it has not delivered; a sink may still be at one.
+void ExpectNoFramesOut() {
+  const int64_t until_ns = MonotonicNanos() + kDeadlineNs;
+  while (FramesOut() > 0 && MonotonicNanos() < until_ns) std::this_thread::yield();
+  EXPECT_EQ(FramesOut(), 0U);
+}
+
+void ExpectRight(const Case& c) {
+  SCOPED_TRACE(Describe(c));
+  const std::vector<Bytes> inputs = Inputs(c);
+  const std::vector<Bytes> expected = CollectiveOracle(c.op, inputs);
+  {
+    Nodes nodes(c, inputs);
+    ASSERT_TRUE(nodes.Run()) << nodes.Doings();
+    for (uint32_t node = 0; node < c.nodes(); ++node) {
+      ASSERT_TRUE(nodes.result(node).status.ok()) << nodes.result(node).status;
+    }
+    for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
+      const auto difference =
+          FirstDifference(c.op.dtype, nodes.ranks().Received(rank), expected[rank]);
+      ASSERT_FALSE(difference.has_value()) << "rank " << rank << " element " << *difference;
+    }
+  }
+  ExpectNoFramesOut();
+}
+
+// Ranks of each node in any number, on any of the GPUs.
+void DrawRanks(std::mt19937_64* random, Case* c) {
+  c->node_of_rank.clear();
+  c->gpus.clear();
+  const uint32_t nodes = static_cast<uint32_t>(2 + (*random)() % 3);
+  for (uint32_t node = 0; node < nodes; ++node) {
+    for (uint64_t ranks = 1 + (*random)() % 3; ranks > 0; --ranks) {
+      c->node_of_rank.push_back(node);
+      c->gpus.push_back(static_cast<int>((*random)() % 4));
+    }
+  }
+}
+
+TEST(GpuNodesTest, EveryAlgorithmAndOperation) {
+  std::mt19937_64 random(TestSeed());
+  for (int algorithm = 2; algorithm < policy::kAlgorithmCount; ++algorithm) {
+    for (int kind = 0; kind < kOpKindCount; ++kind) {
+      Case c;
+      c.algorithm = static_cast<Algorithm>(algorithm);
+      c.op.kind = static_cast<OpKind>(kind);
+      if (!policy::HasPlan(c.algorithm, c.op.kind)) continue;
+      for (int round = 0; round < 3; ++round) {
+        DrawRanks(&random, &c);
+        c.op.dtype = static_cast<DType>(random() % kDTypeCount);
+        c.op.redop = static_cast<RedOp>(random() % kRedOpCount);
+        c.op.count = 1 + random() % 800;
+        c.op.root = static_cast<uint32_t>(random() % c.ranks());
+        c.settings.codec = static_cast<Codec>(random() % policy::kCodecCount);
+        c.in_place = random();
+        c.seed = random();
+        ExpectRight(c);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(GpuNodesTest, SparseEqualsDenseProperty) {
+  std::mt19937_64 random(TestSeed());
+  constexpr double kSparsities[] = {0, 0.3, 0.5, 0.9, 0.99, 1};
+  constexpr uint64_t kCounts[] = {0, 1, 2, 15, 16, 17, 63, 255, 1023, 4097};
+  for (int round = 0; round < Thinned(60); ++round) {
+    Case c;
+    do {
+      c.algorithm = static_cast<Algorithm>(2 + random() % (policy::kAlgorithmCount - 2));
+      c.op.kind = static_cast<OpKind>(random() % kOpKindCount);
+    } while (!policy::HasPlan(c.algorithm, c.op.kind));
+    DrawRanks(&random, &c);
+    c.op.dtype = static_cast<DType>(random() % kDTypeCount);
+    c.op.redop = random() % 3 == 0 ? static_cast<RedOp>(random() % kRedOpCount) : RedOp::kSum;
+    c.op.count = kCounts[random() % std::size(kCounts)];
+    c.op.root = static_cast<uint32_t>(random() % c.ranks());
+    c.settings.codec = static_cast<Codec>(random() % policy::kCodecCount);
+    c.settings.pici = c.settings.coo = {.intra = static_cast<double>(random() % 11) / 10,
+                                        .inter = static_cast<double>(random() % 11) / 10,
+                                        .ag = static_cast<double>(random() % 11) / 10};
+    c.sparsity = kSparsities[random() % std::size(kSparsities)];
+    c.in_place = random();
+    c.slice_bytes = size_t{64} << (random() % 8);
+    c.room_frames = random() % 3 == 0 ? 1 + random() % 4 : 0;
+    c.seed = random();
+    ExpectRight(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GpuNodesTest, ABadFrameFailsTheOperationAndNamesItsSender) {
+  Case c;
+  c.op = {.count = 5000};
+  Nodes nodes(c, Inputs(c));
+  nodes.net().CorruptNext([](transport::Frame* frame) { frame->data()[6] ^= std::byte{3}; });
+  nodes.task(0).Start();
+  nodes.task(1).Start();
+  const int64_t until_ns = MonotonicNanos() + kDeadlineNs;
+  // The one that got it fails; the other waits, until it is told.
+  int failed = -1;
+  while (failed < 0 && MonotonicNanos() < until_ns) {
+    nodes.net().DeliverOne();
+    for (int node = 0; node < 2; ++node) {
+      if (!nodes.task(static_cast<uint32_t>(node)).Look().lines.empty()) continue;
+      failed = node;
+    }
+    std::this_thread::yield();
+  }
+  ASSERT_GE(failed, 0);
+  const OpResult result = nodes.result(static_cast<uint32_t>(failed));
+  EXPECT_EQ(result.status.code(), absl::StatusCode::kDataLoss) << result.status;
+  EXPECT_EQ(result.culprit_rank, 1 - failed);
+  const auto other = static_cast<uint32_t>(1 - failed);
+  nodes.task(other).Cancel(absl::AbortedError("told"), failed);
+  EXPECT_FALSE(nodes.result(other).status.ok());
+  (void)nodes.ranks().Received(0);
+  (void)nodes.ranks().Received(1);
+}
+
+TEST(GpuNodesTest, ADeadNodeEndsTheOperation) {
+  for (uint64_t after = 0; after < 12; after += 3) {
+    Case c;
+    c.op = {.count = 5000};
+    c.node_of_rank = {0, 0, 1};
+    c.gpus = {0, 1, 2};
+    {
+      Nodes nodes(c, Inputs(c));
+      nodes.net().Kill(2, after, absl::UnavailableError("node 1 is gone"));
+      nodes.task(0).Start();
+      nodes.task(1).Start();
+      const int64_t until_ns = MonotonicNanos() + kDeadlineNs;
+      while (!nodes.task(0).Look().lines.empty() && MonotonicNanos() < until_ns) {
+        if (!nodes.net().DeliverOne()) std::this_thread::yield();
+      }
+      const OpResult result = nodes.result(0);
+      EXPECT_EQ(result.status.code(), absl::StatusCode::kUnavailable) << result.status;
+      EXPECT_EQ(result.culprit_rank, 2);
+      nodes.task(1).Cancel(absl::AbortedError("killed"), 2);
+      (void)nodes.result(1);
+      for (uint32_t rank = 0; rank < 3; ++rank) (void)nodes.ranks().Received(rank);
+    }
+    ExpectNoFramesOut();
+  }
+}
+
+}  // namespace
+}  // namespace spccl::runtime
