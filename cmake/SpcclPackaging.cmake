@@ -6,6 +6,7 @@
 #   libspcclN     the client library; N is its ABI
 #   libspccl-dev  header, CMake package, pkg-config file, the first program
 #   spccl-tools   spccl-perf, codec-bench, spccl-model and the classifier, to try it with
+#   spccl-device  the kernels for GPUs, where they are built (SPCCL_WITH_CUDA); spccld loads them
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGE_VENDOR spccl)
@@ -14,6 +15,9 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Collectives that do not send zeros")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_COMPONENTS_ALL spccld spcclctl libspccl libspccl-dev spccl-tools)
+if(SPCCL_WITH_CUDA)
+  list(APPEND CPACK_COMPONENTS_ALL spccl-device)
+endif()
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -52,6 +56,11 @@ set(CPACK_COMPONENT_SPCCL-TOOLS_DESCRIPTION
     "Benchmarks and the example job of spccl.\nspccl-perf measures collectives, the classifier trains on text.")
 set(CPACK_COMPONENT_SPCCL-TOOLS_DEPENDS libspccl spccld)
 set(CPACK_DEBIAN_SPCCL-TOOLS_PACKAGE_NAME spccl-tools)
+
+set(CPACK_COMPONENT_SPCCL-DEVICE_DESCRIPTION
+    "spccl's kernels for GPUs.\nFor the daemons of nodes that have NVIDIA GPUs; needs their driver only.")
+set(CPACK_DEBIAN_SPCCL-DEVICE_PACKAGE_NAME spccl-device)
+set(CPACK_DEBIAN_SPCCL-DEVICE_PACKAGE_RECOMMENDS spccld)
 
 # One archive of everything, under one folder that carries the name and version.
 set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
