@@ -72,6 +72,7 @@ void TestLargeFrame(Suite& suite, Format format, DType dtype, uint64_t elements,
   ReduceInto(expected.data(), back.data(), dtype);
   suite.Check(output.Read(intact) == back, "reduce_into: not the host's sums");
   suite.Check(intact, "something was written past an array");
+  SPCCL_MUST(StreamDestroy(second));
 }
 
 }  // namespace
@@ -119,6 +120,8 @@ void TestReplay(Suite& suite, std::mt19937_64& rng) {
       suite.Check(intact && std::equal(expected.begin(), expected.end(), found.begin()),
                   "encode: not the host's frame");
     }
+    SPCCL_MUST(GraphExecDestroy(exec));
+    SPCCL_MUST(GraphDestroy(graph));
   }
 }
 

@@ -69,6 +69,7 @@ inline constexpr int kSkipped = 77;
     (cuda::AllocationHandle * handle, void* shareable, int type))                               \
   F(StreamCreateWithPriority, cuStreamCreateWithPriority,                                       \
     (cuda::Stream * stream, unsigned flags, int priority))                                      \
+  F(StreamDestroy, cuStreamDestroy_v2, (cuda::Stream stream))                                   \
   F(StreamQuery, cuStreamQuery, (cuda::Stream stream))                                          \
   F(StreamWaitValue32, cuStreamWaitValue32_v2,                                                  \
     (cuda::Stream stream, cuda::DevicePtr word, uint32_t value, unsigned flags))                \
@@ -78,7 +79,9 @@ inline constexpr int kSkipped = 77;
   F(StreamEndCapture, cuStreamEndCapture, (cuda::Stream stream, cuda::Graph * graph))           \
   F(GraphInstantiate, cuGraphInstantiateWithFlags,                                              \
     (cuda::GraphExec * exec, cuda::Graph graph, unsigned long long flags))                      \
-  F(GraphLaunch, cuGraphLaunch, (cuda::GraphExec exec, cuda::Stream stream))
+  F(GraphLaunch, cuGraphLaunch, (cuda::GraphExec exec, cuda::Stream stream))                    \
+  F(GraphExecDestroy, cuGraphExecDestroy, (cuda::GraphExec exec))                               \
+  F(GraphDestroy, cuGraphDestroy, (cuda::Graph graph))
 // NOLINTEND(google-runtime-int)
 
 // Who prints: a program's processes have the same output.

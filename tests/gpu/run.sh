@@ -67,7 +67,8 @@ if [ -z "$spccl" ]; then
   if [ -x "$bin/spccl-perf" ]; then spccl="$bin"; fi
 fi
 mkdir -p "$out" || die "cannot make $out"
-bin="$(realpath -m "$bin")"
+bin="$(realpath -m "$bin")" spccl="$(realpath -m "$spccl")"
+if [ -n "$nccl" ]; then nccl="$(realpath -m "$nccl")"; fi
 
 readonly total_seconds=470 kSkipped=77
 started="$SECONDS"
@@ -165,9 +166,6 @@ no_nccl() {
     echo "no NCCL named: see --nccl"
   fi
 }
-perf=("$spccl/spccl-perf" --op all_reduce --device cuda:0 --sizes "64K,16M" --sparsity 0.99 --iters 5
-  --warmup 1 --check "--daemon-arg=--gpu-kernels=$bin/libspccl_device.so")
-
 why_not="$(no_gpu)"
 if [ "$builds" = yes ]; then
   step build yes 240 bash "$root/tests/gpu/build.sh" "$bin" ${arch:+--arch "$arch"}
@@ -193,10 +191,11 @@ command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-cont
 step_if order-mps "$no_mps" 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"
 step ipc yes 30 "$bin/gpu-ipc-test"
 for ranks in 2 4 8; do
-  step_if "ranks-$ranks" "$(no_perf)" 40 "${perf[@]}" --ranks "$ranks"
+  step_if "ranks-$ranks" "$(no_perf)" 45 bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
 done
+# Several ranks may share a GPU only so.
 step_if nccl "$(no_nccl)" 60 env NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4 \
-  "${perf[@]}" --ranks 4 --nodes 2 "--daemon-arg=--gpu-nccl=$nccl"
+  bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" 4 --nodes 2 "--daemon-arg=--gpu-nccl=$nccl"
 step bench yes 120 "$bin/gpu-codec-bench" "$kernels" --json "$out/bench.jsonl"
 
 if [ "$failed" -gt 0 ]; then

@@ -77,7 +77,8 @@ class RunTest(unittest.TestCase):
             self.assertIn("would run", text)
         self.assertIn("build.sh", found["build"][1])
         self.assertIn("gpu-codec-suite", found["memcheck"][1])
-        self.assertIn("--ranks 4", found["ranks-4"][1])
+        self.assertTrue(found["ranks-4"][1].endswith(" 4"), found["ranks-4"])
+        self.assertIn("--nodes 2", found["nccl"][1])
 
     def test_passes(self):
         self.pretend()
@@ -127,7 +128,7 @@ class RunTest(unittest.TestCase):
             self.skipTest("no --fake-driver")
         steps = "codec,order,ipc" if arguments.fake_kernels else "order,ipc"
         options = {"SPCCL_CUDA_LIBRARY": arguments.fake_driver, "SPCCL_GPU_CODEC_OPTIONS":
-                   "--thin 150 --large 0"}
+                   "--thin 150 --large 400000"}
         if arguments.fake_kernels:
             options["SPCCL_GPU_KERNELS"] = arguments.fake_kernels
         (self.bin / "libspccl_device.so").touch()
