@@ -72,7 +72,8 @@ absl::Status Library::ToStatus(Result result, std::string_view what, Comm comm) 
   if (result == kSuccess) return absl::OkStatus();
   const char* const error = GetErrorString(result);
   const char* const last = GetLastError(comm);
-  std::string text = absl::StrCat(std::string(what), ": ", error == nullptr ? "unknown error" : error);
+  std::string text =
+      absl::StrCat(std::string(what), ": ", error == nullptr ? "unknown error" : error);
   if (last != nullptr && *last != '\0') absl::StrAppend(&text, " (", last, ")");
   return {CodeOf(result), text};
 }

@@ -24,12 +24,23 @@ void Member::AssertThread() {
 void Member::Enter(State state) {
   state_ = state;
   entered_ns_ = MonotonicNanos();
-  Haste haste = Haste::kFast;
-  if (state == State::kUp) haste = Haste::kSlow;
-  if (state == State::kNew || state == State::kFailed || state == State::kEnded) {
-    haste = Haste::kNone;
+  switch (state) {
+    case State::kInit:
+    case State::kFinalizing:
+      return Hurry(Haste::kFast);
+    case State::kUp:
+    case State::kLaunching:  // asks for itself first
+      return Hurry(Haste::kSlow);
+    case State::kNew:
+    case State::kFailed:
+    case State::kEnded:
+      return Hurry(Haste::kNone);
   }
-  haste_.store(haste, std::memory_order_relaxed);
+}
+
+void Member::Hurry(Haste haste) {
+  const Haste before = haste_.exchange(haste, std::memory_order_relaxed);
+  if (haste == Haste::kFast && before != Haste::kFast) options_.on_haste();
 }
 
 std::string Member::PhaseOf(const GroupPart& part, const char* what) const {
@@ -166,8 +177,9 @@ void Member::AwaitLaunch() {
         self->AssertThread();
         self->AwaitLaunch();
       });
+      return;
     }
-    return;
+    return Hurry(Haste::kFast);
   }
   if (!answer->ok()) return Fail(*answer);
   Enter(State::kUp);

@@ -43,6 +43,8 @@ struct MemberOptions {
   int64_t init_deadline_ns = 0, group_deadline_ns = 0, close_deadline_ns = 0;
   // Called on the issuing thread, and may call back into the member.
   std::function<void()> on_up = {};
+  // haste() has become kFast.
+  std::function<void()> on_haste = {};
   // Once, with what is wrong and the phase that it was in. The member then waits for Abort.
   std::function<void(const absl::Status&)> on_failed = {};
   std::function<void(const std::shared_ptr<GroupPart>&)> on_done = {};  // in the order of Issue
@@ -73,6 +75,7 @@ class Member : public std::enable_shared_from_this<Member> {
 
   void AssertThread();
   void Enter(State state);
+  void Hurry(Haste haste);
   void Fail(const absl::Status& status);
   void IssueNext();
   absl::Status Enqueue(const GroupPart& part, Result* result);

@@ -51,6 +51,12 @@ absl::Status WorldState::Begin() {
     member.on_up = [weak, raw] {
       if (const auto self = weak.lock()) self->OnMemberUp(raw);
     };
+    member.on_haste = [weak] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      const std::lock_guard lock(self->mutex);
+      self->changed.notify_all();
+    };
     member.on_failed = [weak, rank = local.rank](const absl::Status& status) {
       const auto self = weak.lock();
       if (self == nullptr) return;
@@ -116,7 +122,6 @@ void WorldState::RunTimer() {
         slot->poll_posted = false;
       });
     }
-    // What makes haste later says so by itself, or within the slow turn.
     changed.wait_for(lock, haste == Member::Haste::kFast ? kFastTurn : kSlowTurn);
   }
 }
@@ -149,24 +154,11 @@ void WorldState::Fail(Lock* lock, uint32_t rank, const absl::Status& reason,
       {{"rank", absl::StrCat(rank)}, {"reason", std::string(reason.message())}});
   // Who has told us tells the others, too; but it may be what dies.
   TellPeers(rank, reason, told_by);
+  std::vector<OperationPtr> all;
   for (const auto& [key, communicator] : communicators) {
-    for (const auto& [sequence, operation] : communicator.operations) {
-      const auto& ranks = *operation->world_rank_of;
-      // Of the participants the one that was lost; if it is none of them, one of its node's, or any
-      // other node's: all are out of reach now.
-      auto lost = std::find(ranks.begin(), ranks.end(), rank);
-      if (lost == ranks.end()) {
-        lost = std::find_if(ranks.begin(), ranks.end(),
-                            [&](uint32_t one) { return NodeOf(one) == NodeOf(rank); });
-      }
-      if (lost == ranks.end()) {
-        lost = std::find_if(ranks.begin(), ranks.end(),
-                            [&](uint32_t one) { return NodeOf(one) != options.node; });
-      }
-      if (lost == ranks.end()) lost = ranks.begin();
-      FailOperationLocked(operation, static_cast<uint32_t>(lost - ranks.begin()), AsLossLocked());
-    }
+    for (const auto& [sequence, operation] : communicator.operations) all.push_back(operation);
   }
+  for (const OperationPtr& operation : all) LoseLocked(operation);
   // What was handed to a member stays until its stream is through.
   const auto sent = std::exchange(outgoing, {});
   const auto received = std::exchange(incoming, {});
@@ -178,6 +170,28 @@ void WorldState::Fail(Lock* lock, uint32_t rank, const absl::Status& reason,
   tell_failure = true;
   changed.notify_all();
   Leave(lock);
+}
+
+// The operation of a world that has failed.
+void WorldState::LoseLocked(const OperationPtr& operation) {
+  const auto& ranks = *operation->world_rank_of;
+  // Of the participants the one that was lost; if it is none of them, one of its node's, or any
+  // other node's: all are out of reach now.
+  auto lost = std::find(ranks.begin(), ranks.end(), failure->rank);
+  if (lost == ranks.end()) {
+    lost = std::find_if(ranks.begin(), ranks.end(),
+                        [&](uint32_t one) { return NodeOf(one) == NodeOf(failure->rank); });
+  }
+  if (lost == ranks.end()) {
+    lost = std::find_if(ranks.begin(), ranks.end(),
+                        [&](uint32_t one) { return NodeOf(one) != options.node; });
+  }
+  if (lost == ranks.end()) lost = ranks.begin();
+  FailOperationLocked(operation, static_cast<uint32_t>(lost - ranks.begin()), AsLossLocked());
+  operation->out.clear();
+  operation->ahead.clear();
+  operation->outgoing = 0;
+  ForgetIfOverLocked(operation);
 }
 
 void WorldState::Tell(Lock* lock, const OperationPtr& operation) {

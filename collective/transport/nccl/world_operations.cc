@@ -76,15 +76,17 @@ absl::StatusOr<WorldState::OperationPtr> WorldState::Open(const Key128& key,
     if (said != peer.said.end()) CheckPlanLocked(operation, node, said->second);
     peer.said.erase(peer.said.begin(), peer.said.upper_bound(given.sequence));
   }
-  if (operation->failure.has_value()) {
-    communicator->operations.erase(given.sequence);
-    return operation->failure->reason;
-  }
+  // In any case: who has planned otherwise is to be told so, too.
   for (const auto& [node, peer] : communicator->peers) {
     PostLocked(node, {.kind = MessageKind::kOpen,
                       .communicator = key,
                       .sequence = given.sequence,
                       .plan = given.plan});
+  }
+  if (operation->failure.has_value()) {
+    communicator->operations.erase(given.sequence);
+    Leave(&lock);
+    return operation->failure->reason;
   }
   Leave(&lock);
   return operation;

@@ -145,6 +145,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   void Fail(Lock* lock, uint32_t rank, const absl::Status& reason, std::optional<uint32_t> told_by);
   void TellPeers(uint32_t rank, const absl::Status& reason, std::optional<uint32_t> but);
   absl::Status AsLossLocked() const;
+  void LoseLocked(const OperationPtr& operation);
   // Takes messages to this node, tells sinks; with the lock again at the end.
   void Leave(Lock* lock);
   void Tell(Lock* lock, const OperationPtr& operation);

@@ -1,5 +1,5 @@
-// What is behind fake_nccl.cc's functions: communicators, what they have issued, and the matching of
-// sends and receives.
+// What is behind fake_nccl.cc's functions: communicators, what they have issued, and the matching
+// of sends and receives.
 #pragma once
 
 #include <condition_variable>

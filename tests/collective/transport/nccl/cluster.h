@@ -58,8 +58,9 @@ class Event {
 // The control connections between the nodes: each node's arrive on a thread of its own.
 class TestNet {
  public:
-  // Changes a message on its way; nullopt loses it.
-  using Tamper = std::function<std::optional<std::string>(uint32_t from, uint32_t to, std::string)>;
+  // What arrives in place of a message: none loses it.
+  using Tamper =
+      std::function<std::vector<std::string>(uint32_t from, uint32_t to, std::string bytes)>;
 
   explicit TestNet(size_t nodes) : ends_(nodes) {
     for (uint32_t node = 0; node < nodes; ++node) {
@@ -75,7 +76,8 @@ class TestNet {
     ends_[node].thread.Post([this, node, world] {
       const std::lock_guard lock(mutex_);
       ends_[node].world = world;
-      for (auto& [from, bytes] : std::exchange(ends_[node].early, {})) world->OnControl(from, bytes);
+      for (auto& [from, bytes] : std::exchange(ends_[node].early, {}))
+        world->OnControl(from, bytes);
     });
   }
   void SetTamper(Tamper tamper) {
@@ -108,15 +110,17 @@ class TestNet {
   void Send(uint32_t from, uint32_t to, std::string bytes) {
     const std::lock_guard lock(mutex_);
     if (ends_[from].cut || ends_[to].cut) return;
-    if (tamper_) {
-      std::optional<std::string> changed = tamper_(from, to, std::move(bytes));
-      if (!changed.has_value()) return;
-      bytes = *std::move(changed);
-    }
+    if (!tamper_) return Pass(from, to, std::move(bytes));
+    for (std::string& one : tamper_(from, to, std::move(bytes))) Pass(from, to, std::move(one));
+  }
+  void Pass(uint32_t from, uint32_t to, std::string bytes) {
     ends_[to].thread.Post([this, from, to, bytes = std::move(bytes)]() mutable {
       End& end = ends_[to];
-      if (end.world == nullptr) return end.early.emplace_back(from, std::move(bytes)), void();
-      end.world->OnControl(from, bytes);
+      if (end.world == nullptr) {
+        end.early.emplace_back(from, std::move(bytes));
+      } else {
+        end.world->OnControl(from, bytes);
+      }
     });
   }
 
@@ -129,8 +133,8 @@ class Cluster {
  public:
   using Adjust = std::function<void(WorldOptions*)>;
 
-  explicit Cluster(std::vector<uint32_t> node_of_rank, uint64_t seed = 0,
-                   const Adjust& adjust = {}, const TestNet::Tamper& tamper = {})
+  explicit Cluster(std::vector<uint32_t> node_of_rank, uint64_t seed = 0, const Adjust& adjust = {},
+                   const TestNet::Tamper& tamper = {})
       : node_of_rank_(std::move(node_of_rank)),
         nodes_(1 + *std::max_element(node_of_rank_.begin(), node_of_rank_.end())),
         events(nodes_),
@@ -223,6 +227,11 @@ class Cluster {
   TestNet net;
   std::vector<std::unique_ptr<World>> worlds;
 };
+
+inline constexpr uint64_t kLargest = size_t{16} << 20;
+inline OperationOptions Operation(uint64_t sequence, uint64_t plan = 7) {
+  return {.sequence = sequence, .plan = plan, .largest_frame_bytes = kLargest};
+}
 
 // The bytes of frame `number`: a header of its own kind first.
 inline void Fill(std::byte* data, size_t bytes, uint64_t number) {

@@ -1,5 +1,5 @@
-// What the tests of the NCCL transport have for a GPU: an issuing thread, a stream that is a thread,
-// and memory of its own kind, whose frames are counted.
+// What the tests of the NCCL transport have for a GPU: an issuing thread, a stream that is a
+// thread, and memory of its own kind, whose frames are counted.
 #pragma once
 
 #include <condition_variable>
@@ -109,9 +109,9 @@ class TestGpu final : public Issuer, public FrameSource, public FrameHome {
     const std::lock_guard lock(mutex_);
     return out_;
   }
-  void SetFull() {
+  void SetFull(bool full) {
     const std::lock_guard lock(mutex_);
-    full_ = true;
+    full_ = full;
   }
 
  private:

@@ -12,12 +12,6 @@
 namespace spccl::transport::nccl {
 namespace {
 
-constexpr uint64_t kLargest = size_t{16} << 20;
-
-OperationOptions Operation(uint64_t sequence, uint64_t plan = 7) {
-  return {.sequence = sequence, .plan = plan, .largest_frame_bytes = kLargest};
-}
-
 // One operation on all nodes of a cluster.
 struct Everywhere {
   std::vector<std::unique_ptr<RecordingSink>> sinks;
@@ -108,8 +102,8 @@ class Exchange {
       lane.pop_back();
       const Tag& tag = frames_[i].tag;
       ASSERT_TRUE((*opened)
-                      ->Send(tag, MakeFrame(cluster_->gpus[map_[tag.from]].get(),
-                                            frames_[i].bytes, NumberOf(sequence, i)))
+                      ->Send(tag, MakeFrame(cluster_->gpus[map_[tag.from]].get(), frames_[i].bytes,
+                                            NumberOf(sequence, i)))
                       .ok());
     }
     Check(sink.AwaitFrames(expected), expected, sequence);
@@ -206,10 +200,10 @@ TEST(NcclWorldTest, WhatIsReadyTogetherGoesTogether) {
   {
     Everywhere operation(communicators, 1);
     for (uint32_t i = 0; i < 200; ++i) {
-      EXPECT_TRUE(operation.transports[0]
-                      ->Send({.from = 0, .to = 1, .lane = i},
-                             MakeFrame(cluster.gpus[0].get(), 1000, i))
-                      .ok());
+      EXPECT_TRUE(
+          operation.transports[0]
+              ->Send({.from = 0, .to = 1, .lane = i}, MakeFrame(cluster.gpus[0].get(), 1000, i))
+              .ok());
     }
     EXPECT_EQ(operation.sinks[1]->AwaitFrames(200).size(), 200U);
   }
@@ -227,10 +221,10 @@ TEST(NcclWorldTest, WhatWasSentArrivesThoughTheSenderHasStoppedAndClosed) {
     RecordingSink sink;
     (*opened)->Start(&sink);
     for (uint32_t i = 0; i < 3; ++i) {
-      EXPECT_TRUE((*opened)
-                      ->Send({.from = 0, .to = 1, .chunk = i},
-                             MakeFrame(cluster.gpus[0].get(), 5000, i))
-                      .ok());
+      EXPECT_TRUE(
+          (*opened)
+              ->Send({.from = 0, .to = 1, .chunk = i}, MakeFrame(cluster.gpus[0].get(), 5000, i))
+              .ok());
     }
   }
   communicators[0].reset();
@@ -278,10 +272,10 @@ TEST(NcclWorldTest, WhoStopsDeclinesWhatIsAnnounced) {
     Everywhere operation(communicators, 1);
     operation.transports[1]->Stop();
     for (uint32_t i = 0; i < 100; ++i) {
-      EXPECT_TRUE(operation.transports[0]
-                      ->Send({.from = 0, .to = 1, .lane = i},
-                             MakeFrame(cluster.gpus[0].get(), 1000, i))
-                      .ok());
+      EXPECT_TRUE(
+          operation.transports[0]
+              ->Send({.from = 0, .to = 1, .lane = i}, MakeFrame(cluster.gpus[0].get(), 1000, i))
+              .ok());
     }
   }
   // The next operation is not disturbed.
@@ -321,8 +315,8 @@ TEST(NcclWorldTest, SaysWhenThereIsRoom) {
   }
 }
 
-// A ring: each rank sends its own frame to the next, then what it got, and so on; all sizes are told
-// at the beginning, far more of them than the window takes.
+// A ring: each rank sends its own frame to the next, then what it got, and so on; all sizes are
+// told at the beginning, far more of them than the window takes.
 TEST(NcclWorldTest, SizesAheadNeverHoldUpWhatIsThere) {
   constexpr uint32_t kRanks = 4, kLanes = 16;
   Cluster cluster({0, 1, 2, 3}, TestSeed(),
@@ -340,17 +334,17 @@ TEST(NcclWorldTest, SizesAheadNeverHoldUpWhatIsThere) {
         for (uint64_t lane = 0; lane < kLanes; ++lane) {
           for (uint32_t step = 0; step + 1 < kRanks; ++step) {
             const uint32_t chunk = (rank + kRanks - step) % kRanks;
-            sizes.push_back({{.from = rank, .to = next, .lane = lane, .chunk = chunk},
-                             size_of(chunk, lane)});
+            sizes.push_back(
+                {{.from = rank, .to = next, .lane = lane, .chunk = chunk}, size_of(chunk, lane)});
           }
         }
         EXPECT_TRUE(transport.AnnounceAhead(sizes).ok());
         for (uint64_t lane = kLanes; lane-- > 0;) {
-          EXPECT_TRUE(transport
-                          .Send({.from = rank, .to = next, .lane = lane, .chunk = rank},
-                                MakeFrame(cluster.gpus[rank].get(), size_of(rank, lane),
-                                          rank * 100 + lane))
-                          .ok());
+          EXPECT_TRUE(
+              transport
+                  .Send({.from = rank, .to = next, .lane = lane, .chunk = rank},
+                        MakeFrame(cluster.gpus[rank].get(), size_of(rank, lane), rank * 100 + lane))
+                  .ok());
         }
         for (uint32_t seen = 0; seen < kLanes * (kRanks - 1);) {
           auto arrived = operation.sinks[rank]->AwaitFrames(1);
