@@ -208,6 +208,7 @@ nccl::Result FakeState::Abort(nccl::Comm handle) {
 }
 
 void FakeState::Forget(const std::shared_ptr<FakeComm>& comm) {
+  comm->launching = nullptr;  // it holds the communicator
   comm->world->comms[comm->rank] = nullptr;
   comms_.erase(comm.get());
 }

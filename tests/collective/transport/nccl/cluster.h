@@ -74,7 +74,6 @@ class TestNet {
   // What was sent before waits for it.
   void Connect(uint32_t node, World* world) {
     ends_[node].thread.Post([this, node, world] {
-      const std::lock_guard lock(mutex_);
       ends_[node].world = world;
       for (auto& [from, bytes] : std::exchange(ends_[node].early, {}))
         world->OnControl(from, bytes);
