@@ -88,6 +88,28 @@ absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Query(uint64_t a
   return std::shared_ptr<const DeviceMemory>(std::move(memory));
 }
 
+absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Next(const DeviceMemory& piece) {
+  const uint64_t end = piece.base + piece.size_bytes;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's address
+  SPCCL_ASSIGN_OR_RETURN(auto next, Find(reinterpret_cast<const void*>(end)));
+  if (next == nullptr || next->base != end || next->device != piece.device) next = nullptr;
+  return next;
+}
+
+absl::Status CudaMemory::CheckRange(const std::shared_ptr<const DeviceMemory>& first,
+                                    uint64_t address, uint64_t bytes) {
+  std::shared_ptr<const DeviceMemory> piece = first;
+  while (address + bytes > piece->base + piece->size_bytes) {
+    const uint64_t end = piece->base + piece->size_bytes;
+    SPCCL_ASSIGN_OR_RETURN(piece, Next(*piece));
+    if (piece != nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat(bytes, " bytes from 0x", absl::Hex(address),
+                                                   " run past the end of the GPU's memory, 0x",
+                                                   absl::Hex(end)));
+  }
+  return absl::OkStatus();
+}
+
 bool CudaMemory::IsStill(const DeviceMemory& memory) const {
   uint64_t id = 0;
   return Attribute(*driver(), cuda::kPointerAttributeBufferId, memory.base, &id) &&
@@ -159,13 +181,8 @@ absl::StatusOr<CudaExport> CudaMemory::Export(const DeviceMemory& first, uint64_
       return CannotExport(
           absl::StrCat("it consists of more than ", shm::kMaxCudaPieces, " pieces"));
     }
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's address
-    SPCCL_ASSIGN_OR_RETURN(const auto next, Find(reinterpret_cast<const void*>(end)));
-    if (next == nullptr || next->base != end || next->device != first.device) {
-      return absl::InvalidArgumentError(absl::StrCat(bytes, " bytes from 0x", absl::Hex(address),
-                                                     " run past the end of the GPU's memory, 0x",
-                                                     absl::Hex(end)));
-    }
+    SPCCL_ASSIGN_OR_RETURN(const auto next, Next(piece));
+    if (next == nullptr) return CannotExport("a part of it is gone");
     exported.pieces.push_back(*next);
     exported.size_bytes += next->size_bytes;
   }

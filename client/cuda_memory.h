@@ -58,7 +58,13 @@ class CudaMemory {
   // are).
   absl::StatusOr<std::shared_ptr<const DeviceMemory>> Find(const void* data);
 
-  // Exports [address, address + bytes), which begins in `first`: whole pieces. Unimplemented, with
+  // The piece that follows in a row; null: there is none on the same GPU.
+  absl::StatusOr<std::shared_ptr<const DeviceMemory>> Next(const DeviceMemory& piece);
+  // An InvalidArgument if [address, address + bytes), which begins in `first`, runs past the end of
+  // the memory that is there.
+  absl::Status CheckRange(const std::shared_ptr<const DeviceMemory>& first, uint64_t address,
+                          uint64_t bytes);
+  // Exports the range, which CheckRange has passed: whole pieces. Unimplemented, with
   // the reason: it cannot be exported, and has to be copied.
   absl::StatusOr<CudaExport> Export(const DeviceMemory& first, uint64_t address, uint64_t bytes);
   // Whether the memory that was once found is still there, and no other at its place.

@@ -129,6 +129,12 @@ absl::StatusOr<std::optional<GpuCall>> GpuClient::Find(const CollectiveCall& cal
                      " memory of GPU ", gpu.any().device,
                      ": an operation's buffers must all be on GPUs or all on the host"));
   }
+  if (gpu.send != nullptr) {
+    SPCCL_RETURN_IF_ERROR(memory_.CheckRange(gpu.send, AddressOf(call.send), bytes.send_bytes));
+  }
+  if (gpu.recv != nullptr) {
+    SPCCL_RETURN_IF_ERROR(memory_.CheckRange(gpu.recv, AddressOf(call.recv), bytes.recv_bytes));
+  }
   gpu.stream = static_cast<cuda::Stream>(stream);
   return gpu;
 }
@@ -155,6 +161,8 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> GpuClient::Register(
     const std::shared_ptr<Session>& session, const DeviceMemory& memory, const void* data,
     size_t bytes) {
   Prepare(session);
+  const auto first = std::make_shared<const DeviceMemory>(memory);
+  SPCCL_RETURN_IF_ERROR(memory_.CheckRange(first, AddressOf(data), bytes));
   if (ForcesStaging()) return std::shared_ptr<CudaBuffer>();
   auto buffer = buffers_.Get(session, memory, AddressOf(data), bytes);
   if (absl::IsUnimplemented(buffer.status())) return std::shared_ptr<CudaBuffer>();
@@ -186,6 +194,8 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
   places.buffers.clear();
   const size_t total = Arrange(work->call, work->bytes, &places);
   const cuda::Uuid& uuid = gpu.any().gpu;
+  // Else nobody has looked which buffers are free again.
+  session->rings().Drain();
   SPCCL_ASSIGN_OR_RETURN(places.staging, pinned_.Take(driver, context, uuid, total));
   auto id = places.staging->region().BufferId(session);
   if (!id.ok()) {

@@ -7,15 +7,24 @@
 
 namespace spccl::client {
 
+namespace {
+
+// Keeps it mapped until the process ends: 160 KiB a session.
+SharedMapping* KeepForGood(SharedMapping mapping) {
+  static auto* const mutex = new std::mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<SharedMapping>>;
+  const std::lock_guard lock(*mutex);
+  return kept->emplace_back(std::make_unique<SharedMapping>(std::move(mapping))).get();
+}
+
+}  // namespace
+
 StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping mapping)
-    : driver_(driver), mapping_(new SharedMapping(std::move(mapping))) {
+    : driver_(driver), mapping_(KeepForGood(std::move(mapping))) {
   // From the back, so that the first is taken first.
   for (uint32_t slot = shm::kEagerSlots; slot-- > 0;) free_.push_back(slot);
   for (uint32_t slot = shm::kOrderSlots; slot-- > shm::kEagerSlots;) free_captured_.push_back(slot);
 }
-
-// The mapping is left where it is.
-StreamOrder::~StreamOrder() = default;
 
 absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
                                                                const cuda::Driver& driver,

@@ -25,7 +25,6 @@ class StreamOrder {
   static absl::StatusOr<std::shared_ptr<StreamOrder>> Open(Session& session,
                                                            const cuda::Driver& driver,
                                                            cuda::Context context);
-  ~StreamOrder();
 
   // One use of a slot.
   struct Use {
@@ -55,7 +54,6 @@ class StreamOrder {
   uint64_t PointerTo(const std::atomic<uint32_t>& word) const;
 
   const cuda::Driver& driver_;
-  // Never destroyed.
   SharedMapping* const mapping_;
   uint64_t pointer_ = 0;  // of the memory, as streams have it
 

@@ -11,16 +11,23 @@ namespace {
 constexpr size_t kMaxLibraryBytes = 4095;  // the system's limit
 
 // A shared library: a path, or a name that the loader looks for.
+constexpr char kExpected[] =
+    "a library's absolute path, its file name (libNAME.so.N) for the loader to look for, or an "
+    "empty "
+    "string";
+
+bool IsLibrary(std::string_view text) {
+  if (text.empty()) return true;
+  const bool is_path = text.find('/') != std::string_view::npos;
+  return (is_path ? text.starts_with('/') : text.find(".so") != std::string_view::npos) &&
+         text.size() <= kMaxLibraryBytes && text.find('\0') == std::string_view::npos;
+}
+
 Field Library(std::string_view name, std::string_view help, std::string Config::*at) {
   return MakeField(
-      name, help, "an absolute path, a file name that the loader looks for, or an empty string",
-      {TomlType::kString},
+      name, help, kExpected, {TomlType::kString},
       [at](std::string_view text, Config* config) {
-        const bool is_path = text.find('/') != std::string_view::npos;
-        if (is_path && !text.starts_with('/')) return false;
-        if (text.size() > kMaxLibraryBytes || text.find('\0') != std::string_view::npos) {
-          return false;
-        }
+        if (!IsLibrary(text)) return false;
         config->*at = std::string(text);
         return true;
       },

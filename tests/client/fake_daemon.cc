@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/futex.h"
 #include "base/status.h"
+#include "proto/shm/order.h"
 #include "proto/shm/socket.h"
 
 namespace spccl::testing {
@@ -22,6 +24,10 @@ using shm::Result;
 
 shm::Segment* SegmentOf(const SharedMapping& mapping) {
   return reinterpret_cast<shm::Segment*>(mapping.data());
+}
+
+shm::OrderMemory* OrderOf(const SharedMapping& mapping) {
+  return reinterpret_cast<shm::OrderMemory*>(mapping.data());
 }
 
 size_t BytesOf(const shm::Submission& submission) {
@@ -182,6 +188,18 @@ void FakeDaemon::Handle(const SessionPtr& session, const shm::Request& request,
       session->buffers[next_id_] = *std::move(mapping);
       return Answer(session, request.request_id, next_id_++);
     }
+    case RequestType::kRegisterCuda:
+      session->gpu_buffers[next_id_] = request.register_cuda.address;
+      return Answer(session, request.request_id, next_id_++);
+    case RequestType::kOrderMemory: {
+      const auto memfd = CreateSealedMemfd("fake-order", sizeof(shm::OrderMemory));
+      SPCCL_CHECK(memfd.ok());
+      session->order = SharedMapping::Create(memfd->get(), sizeof(shm::OrderMemory)).value();
+      shm::Reply reply = Notice(shm::ReplyType::kReply, 0, Result::kSuccess, "");
+      reply.request_id = request.request_id;
+      (void)shm::SendPacket(session->socket.get(), &reply, sizeof reply, {memfd->get()});
+      return;
+    }
     case RequestType::kRegisterAddress:
       return Answer(session, request.request_id, next_id_++);
     case RequestType::kProbeAttach:
@@ -211,6 +229,7 @@ void FakeDaemon::SayHello(const SessionPtr& session, const shm::Request& request
       &segment->completion_control, segment->completions, shm::kCompletionCapacity);
   shm::Reply reply = Notice(shm::ReplyType::kReply, /*value=*/1, Result::kSuccess, "");
   reply.request_id = request.request_id;
+  reply.minor = minor_;
   (void)shm::SendPacket(session->socket.get(), &reply, sizeof reply,
                         {memfd->get(), session->doorbell.get()});
 }
@@ -261,10 +280,13 @@ void FakeDaemon::Match(const SessionPtr& session, const shm::Submission& submiss
   if (waiting.size() < ranks) return;
   const auto address = [&](const shm::BufferRef& ref) {
     if (ref.buffer_id == shm::kRawAddress) return ref.offset;
+    const auto gpu = session->gpu_buffers.find(ref.buffer_id);
+    if (gpu != session->gpu_buffers.end()) return gpu->second + ref.offset;
     const auto buffer = session->buffers.find(ref.buffer_id);
     SPCCL_CHECK(buffer != session->buffers.end());
     return reinterpret_cast<uint64_t>(buffer->second.data()) + ref.offset;
   };
+  for (const Waiting& each : waiting) AwaitReady(each.session, each.submission);
   if (ranks == 1 && operation_result_.first == Result::kSuccess && submission.count > 0) {
     CopyMemory(address(submission.recv), address(submission.send), BytesOf(submission));
   }
@@ -274,6 +296,18 @@ void FakeDaemon::Match(const SessionPtr& session, const shm::Submission& submiss
   matching_.erase({id, submission.sequence});
 }
 
+void FakeDaemon::AwaitReady(const SessionPtr& session, const shm::Submission& submission) {
+  if (submission.order_slot == 0) return;
+  shm::OrderSlot& slot = OrderOf(session->order)->slots[submission.order_slot - 1];
+  const int64_t deadline_ns = MonotonicNanos() + 10'000'000'000;
+  while (static_cast<int32_t>(slot.ready.load(std::memory_order_acquire) - submission.order_value) <
+         0) {
+    SPCCL_CHECK(MonotonicNanos() < deadline_ns);
+    std::this_thread::yield();
+  }
+  if (submission.order_slot > shm::kEagerSlots) slot.ready.store(0, std::memory_order_relaxed);
+}
+
 void FakeDaemon::Complete(const SessionPtr& session, const shm::Submission& submission,
                           Result result, const std::string& message) {
   shm::Completion completion{};
@@ -281,6 +315,11 @@ void FakeDaemon::Complete(const SessionPtr& session, const shm::Submission& subm
   completion.result = static_cast<uint32_t>(result);
   completion.comm_id = submission.comm_id;
   shm::SetText(completion.message, message);
+  if (submission.order_slot != 0) {
+    OrderOf(session->order)
+        ->slots[submission.order_slot - 1]
+        .done.store(submission.order_value, std::memory_order_release);
+  }
   Push(session, completion);
 }
 
@@ -309,6 +348,11 @@ void FakeDaemon::SetAttach(bool can_attach) {
 void FakeDaemon::SetSegmentVersion(uint32_t version) {
   const std::lock_guard lock(mutex_);
   segment_version_ = version;
+}
+
+void FakeDaemon::SetMinor(uint16_t minor) {
+  const std::lock_guard lock(mutex_);
+  minor_ = minor;
 }
 
 void FakeDaemon::HoldOperations(bool hold) {

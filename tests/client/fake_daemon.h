@@ -2,6 +2,9 @@
 // in a folder of its own that SPCCL_RUNTIME_DIR then names. It keeps the protocol until told to
 // break it.
 //
+// Memory of GPUs is the fake CUDA's, where the CPU finds it too; as the daemon's streams it waits
+// for an operation's `ready` and writes `done`.
+//
 // Ranks meet and operations match as in the real one; data is moved only for communicators of one
 // rank, where every collective is a copy.
 #pragma once
@@ -42,6 +45,8 @@ class FakeDaemon {
   void Refuse(shm::RequestType type, shm::Result result, const std::string& message);
   // The shared-memory version that every later session's segment says; the real one at first.
   void SetSegmentVersion(uint32_t version);
+  // The minor version of the protocol that every later session speaks; the real one at first.
+  void SetMinor(uint16_t minor);
   // Every later operation ends with this.
   void FailOperations(shm::Result result, const std::string& message);
 
@@ -73,6 +78,8 @@ class FakeDaemon {
     std::unique_ptr<shm::Consumer<shm::Submission>> submissions;
     std::unique_ptr<shm::Producer<shm::Completion>> completions;
     std::map<uint64_t, SharedMapping> buffers;
+    std::map<uint64_t, uint64_t> gpu_buffers;  // id -> address, which is this process's
+    SharedMapping order;
     std::map<uint32_t, std::pair<std::string, uint32_t>> comms;  // id -> unique id, ranks
   };
   using SessionPtr = std::shared_ptr<Session>;
@@ -100,6 +107,7 @@ class FakeDaemon {
   void Complete(const SessionPtr& session, const shm::Submission& submission, shm::Result result,
                 const std::string& message);
   void EndComm(const SessionPtr& session, uint32_t comm_id);
+  static void AwaitReady(const SessionPtr& session, const shm::Submission& submission);
   void Push(const SessionPtr& session, const shm::Completion& completion);
   bool Await(const std::function<bool()>& condition);
 
@@ -112,6 +120,7 @@ class FakeDaemon {
   bool stop_ = false;
   bool can_attach_ = true;
   uint32_t segment_version_ = shm::kShmVersion;
+  uint16_t minor_ = shm::kSessionMinor;
   bool hold_operations_ = false;
   std::pair<shm::Result, std::string> operation_result_{shm::Result::kSuccess, ""};
   std::map<shm::RequestType, std::pair<shm::Result, std::string>> refused_;

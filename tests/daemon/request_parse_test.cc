@@ -32,15 +32,17 @@ void ExpectRefused(const shm::Request& request, size_t fds, const char* reason) 
 }
 
 TEST(ParseRequestTest, TakesEveryTypeAndNoOther) {
-  for (uint32_t type = 1; type <= 11; ++type) {
+  for (uint32_t type = 1; type <= 13; ++type) {
     const auto request_type = static_cast<shm::RequestType>(type);
     const size_t fds = request_type == shm::RequestType::kRegisterMemfd ? 1 : 0;
     const auto parsed = Parse(Valid(request_type), fds);
     ASSERT_THAT(parsed, IsOk()) << type;
     EXPECT_EQ(parsed->type, request_type);
+    // How many a handle of GPU memory needs, CheckGpuHandle knows.
+    if (request_type == shm::RequestType::kRegisterCuda) continue;
     ExpectRefused(Valid(request_type), fds + 1, "descriptors");
   }
-  for (const uint32_t type : {0u, 12u, 0x80000000u, 0xFFFFFFFFu}) {
+  for (const uint32_t type : {0u, 14u, 0x80000000u, 0xFFFFFFFFu}) {
     ExpectRefused(Valid(static_cast<shm::RequestType>(type)), 0, "unknown type");
   }
   ExpectRefused(Valid(shm::RequestType::kRegisterMemfd), 0, "descriptors");
