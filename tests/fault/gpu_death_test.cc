@@ -150,6 +150,30 @@ TEST_P(GpuDeathTest, ARankDiesBeforeItCalls) {
   EXPECT_EQ(AwaitHoldings(daemon_->pid(), baseline_), baseline_);
 }
 
+TEST(GpuDeadlineTest, AStreamThatDoesNotGetThereIsNamed) {
+  ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
+  const auto daemon = StartServing({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
+                                    SPCCL_FAKE_DEVICE_LIBRARY, "--op-timeout", "300ms"});
+  FaultJob job(*daemon, 2, [](RankContext& context) {
+    const RankGpu rank(context.rank);
+    if (context.rank == 1) rank.Block();
+    if (rank.Average(context.comm) != spcclSuccess) return 1;
+    if (context.rank == 0) {
+      ReportHealth(context, rank);
+      context.report("told;");
+    } else {
+      for (;;) ::pause();
+    }
+    return 0;
+  });
+  ASSERT_TRUE(job.processes().AwaitReport(0, "told;", kPatienceMs));
+  job.processes().Kill(1, SIGKILL);
+  const std::vector<ProcessEnd> ends = job.processes().Wait(kPatienceMs);
+  const Told told = ParseResult(ends[0].output);
+  EXPECT_EQ(told.result, spcclRemoteError) << ends[0].output;
+  EXPECT_THAT(told.text, HasSubstr("waited for the CUDA stream of rank 1"));
+}
+
 TEST_P(GpuDeathTest, StreamsGoOnWhenTheDaemonIsKilled) {
   FaultJob job(*daemon_, 2, [](RankContext& context) {
     const RankGpu rank(context.rank);
