@@ -130,7 +130,8 @@ std::vector<Check> RunChecks(const GlobalOptions& options, const Machine& machin
   Append(CheckMachine(machine, daemon, pid, kernel, status.mapped_bytes()), &checks);
   Append(CheckNetwork(machine, daemon, pid, config.value_or(DaemonConfig()), answers), &checks);
   Append(CheckSlurm(machine), &checks);
-  Append(CheckGpu(machine, TryGpuLibraries()), &checks);
+  Append(CheckGpu(machine, TryGpuLibraries(), answers.status.ok() ? &status.gpus() : nullptr),
+         &checks);
   return checks;
 }
 

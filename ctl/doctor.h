@@ -77,8 +77,8 @@ std::vector<Check> CheckCertificates(const DaemonConfig& config, int64_t now);
 // doctor_slurm.cc
 std::vector<Check> CheckSlurm(const Machine& machine);
 
-// doctor_gpu.cc
-std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts);
+// doctor_gpu.cc. `daemon`: what it says of them; null: it does not answer.
+std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts, const v1::Gpus* daemon);
 
 // All of them, with the daemon that the options name; `config_path` empty: as the daemon says.
 std::vector<Check> RunChecks(const GlobalOptions& options, const Machine& machine,

@@ -211,24 +211,25 @@ void AddComms(Tree* tree) {
 
 void AddBuffers(Tree* tree) {
   const auto job = std::make_shared<std::string>();
-  CLI::App* buffers = tree->Add(
-      &tree->app, "buffers", "Registered buffers, and how the daemon reaches them.",
-      [job](Context& context) {
-        v1::ListBuffersRequest request;
-        request.set_job_id(*job);
-        return List(
-            context, &v1::Control::Stub::ListBuffers, request,
-            [&](const v1::ListBuffersResponse& response) {
-              Table table(
-                  {"#BUFFER", "JOB", "#UID", "#PID", "#SESSION", "KIND", "#BYTES", "#USES"});
-              for (const v1::Buffer& buffer : response.buffers()) {
-                table.Add({absl::StrCat(buffer.id()), buffer.job_id(), absl::StrCat(buffer.uid()),
-                           absl::StrCat(buffer.pid()), absl::StrCat(buffer.session_id()),
-                           buffer.kind(), Size(buffer.size_bytes()), absl::StrCat(buffer.uses())});
-              }
-              table.Print(&context.out());
-            });
-      });
+  CLI::App* buffers =
+      tree->Add(&tree->app, "buffers", "Registered buffers, and how the daemon reaches them.",
+                [job](Context& context) {
+                  v1::ListBuffersRequest request;
+                  request.set_job_id(*job);
+                  return List(context, &v1::Control::Stub::ListBuffers, request,
+                              [&](const v1::ListBuffersResponse& response) {
+                                Table table({"#BUFFER", "JOB", "#UID", "#PID", "#SESSION", "KIND",
+                                             "#BYTES", "#USES", "GPU"});
+                                for (const v1::Buffer& buffer : response.buffers()) {
+                                  table.Add({absl::StrCat(buffer.id()), buffer.job_id(),
+                                             absl::StrCat(buffer.uid()), absl::StrCat(buffer.pid()),
+                                             absl::StrCat(buffer.session_id()), buffer.kind(),
+                                             Size(buffer.size_bytes()), absl::StrCat(buffer.uses()),
+                                             buffer.gpu().empty() ? "-" : buffer.gpu()});
+                                }
+                                table.Print(&context.out());
+                              });
+                });
   buffers->add_option("--job", *job, "Of this job only.")->type_name("JOB");
 }
 

@@ -49,6 +49,21 @@ void PrintCounters(const v1::Counters& counters, Context* context) {
   }
 }
 
+void PrintGpus(const v1::Gpus& gpus, Context* context) {
+  if (gpus.gpus().empty()) return;
+  context->out() << "gpus          " << gpus.gpus_size() << " used, driver "
+                 << Printable(gpus.driver())
+                 << (gpus.has_nccl() ? ", " + Printable(gpus.nccl()) : "") << "\n";
+  for (int i = 0; i < gpus.gpus_size(); ++i) {
+    const v1::Gpu& gpu = gpus.gpus(i);
+    context->out() << "              " << i << " " << Printable(gpu.name()) << ", "
+                   << HumanBytes(static_cast<double>(gpu.bytes())) << ", " << Printable(gpu.id())
+                   << (gpu.mps() ? ", through MPS" : "");
+    if (!gpu.failure().empty()) context->out() << ", FAILED: " << Printable(gpu.failure());
+    context->out() << "\n";
+  }
+}
+
 void PrintStatus(const v1::GetStatusResponse& response, Context* context) {
   const v1::Status& status = response.status();
   const char* state = !status.healthy() ? "UNHEALTHY" : status.draining() ? "draining" : "ready";
@@ -62,6 +77,7 @@ void PrintStatus(const v1::GetStatusResponse& response, Context* context) {
                  << "clients       " << status.sessions() << " sessions, " << status.jobs()
                  << " jobs, " << status.communicators() << " communicators, " << status.buffers()
                  << " buffers (" << HumanBytes(static_cast<double>(status.buffer_bytes())) << ")\n";
+  PrintGpus(status.gpus(), context);
   PrintCounters(status.counters(), context);
   if (!status.administrator()) {
     context->out() << "(counts are of your own jobs: you are not an administrator here)\n";

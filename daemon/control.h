@@ -17,6 +17,7 @@
 #include "collective/policy/decision.h"
 #include "collective/policy/settings.h"
 #include "collective/runtime/send_step.h"
+#include "daemon/gpu_facts.h"
 #include "daemon/job_share.h"
 #include "daemon/progress.h"
 #include "kernels/format.h"
@@ -131,6 +132,7 @@ struct CoreInfo {
   std::string health_detail;
   std::string codec_target;
   Counters counters;
+  GpuFacts gpus = {};
 };
 
 struct Snapshot {

@@ -308,6 +308,29 @@ v1::Event ToProto(const Event& event) {
   return out;
 }
 
+namespace {
+
+void FillGpus(const GpuFacts& from, v1::Gpus* to) {
+  to->set_unused(from.unused);
+  to->set_driver(from.driver);
+  to->set_nccl(from.nccl);
+  to->set_has_nccl(from.has_nccl);
+  for (const GpuFact& gpu : from.gpus) {
+    v1::Gpu& said = *to->add_gpus();
+    said.set_id(gpu.id);
+    said.set_name(gpu.name);
+    said.set_bytes(gpu.bytes);
+    said.set_mps(gpu.mps);
+    said.set_stream_operations(gpu.stream_operations);
+    said.set_legacy_ipc(gpu.legacy_ipc);
+    said.set_descriptors(gpu.descriptors);
+    for (const uint32_t other : gpu.reaches) said.add_reaches(other);
+    said.set_failure(gpu.failure);
+  }
+}
+
+}  // namespace
+
 v1::Status StatusOf(const Snapshot& snapshot, bool administrator) {
   const CoreInfo& core = snapshot.core;
   v1::Status out;
@@ -330,6 +353,7 @@ v1::Status StatusOf(const Snapshot& snapshot, bool administrator) {
   FillCounters(core.counters, out.mutable_counters());
   out.set_administrator(administrator);
   out.set_mapped_bytes(core.mapped_bytes);
+  FillGpus(core.gpus, out.mutable_gpus());
   return out;
 }
 

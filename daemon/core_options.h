@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collective/policy/tuning.h"
+#include "daemon/gpu_facts.h"
 
 namespace spccl::daemon {
 
@@ -41,6 +42,7 @@ struct CoreOptions {
   uint64_t inline_bytes = 64 * 1024;  // all ranks' inputs together: below, the core thread runs it
   Limits limits;
   FlightOptions flight;
+  GpuFacts gpus;  // as they were found, for people
 };
 
 // The socket that clients connect to.

@@ -177,13 +177,4 @@ void Engine::NameUnready(const CommEntry& entry, CommFailure* failure) {
                                 names, ", which did not get there"));
 }
 
-std::string GpuName(const cuda::Uuid& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text.push_back('-');
-    absl::StrAppend(&text, absl::Hex(static_cast<uint8_t>(uuid.bytes[i]), absl::kZeroPad2));
-  }
-  return text;
-}
-
 }  // namespace spccl::daemon

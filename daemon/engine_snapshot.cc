@@ -61,6 +61,10 @@ Snapshot Engine::MakeSnapshot() const {
   snapshot.core.sessions = static_cast<uint32_t>(registry_.sessions.size());
   snapshot.core.mapped_bytes = reaper_.mapped_bytes();
   snapshot.core.counters = registry_.counters;
+  snapshot.core.gpus = options_.gpus;
+  for (size_t i = 0; i < snapshot.core.gpus.gpus.size(); ++i) {
+    snapshot.core.gpus.gpus[i].failure = std::string(hooks_.gpus->at(i).status().message());
+  }
   std::map<std::string, uint64_t> operations;  // by job
   for (const auto& [id, entry] : registry_.comms) {
     operations[entry->comm.job_id()] += entry->outstanding_ops();

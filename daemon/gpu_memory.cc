@@ -110,6 +110,15 @@ absl::StatusOr<uint64_t> OpenDescriptors(const cuda::Driver& driver, const GpuHa
 
 }  // namespace
 
+std::string GpuName(const cuda::Uuid& uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text.push_back('-');
+    absl::StrAppend(&text, absl::Hex(static_cast<uint8_t>(uuid.bytes[i]), absl::kZeroPad2));
+  }
+  return text;
+}
+
 absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vector<UniqueFd> fds) {
   const auto& body = request.register_cuda;
   GpuHandle handle{.kind = body.kind,

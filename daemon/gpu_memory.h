@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,9 @@
 #include "proto/shm/session.h"
 
 namespace spccl::daemon {
+
+// "GPU-" and the UUID, as NVIDIA's tools have it.
+std::string GpuName(const cuda::Uuid& uuid);
 
 // What a client says of memory that it hands over. Sizes are above 0 and do not wrap.
 struct GpuHandle {

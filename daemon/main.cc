@@ -156,8 +156,11 @@ absl::StatusOr<std::unique_ptr<metrics::HttpServer>> ServeMetrics(const Config& 
 }
 
 // nullptr: there are none, or they cannot be used, which is no reason not to serve host memory.
-std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config) {
-  if (config.gpu_enabled == GpuUse::kOff) return nullptr;
+std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config, GpuFacts* facts) {
+  if (config.gpu_enabled == GpuUse::kOff) {
+    facts->unused = "gpu.enabled is off";
+    return nullptr;
+  }
   absl::StatusOr<std::unique_ptr<runtime::Gpus>> gpus =
       runtime::Gpus::Open({.driver_library = config.gpu_driver,
                            .codec_library = config.gpu_kernels,
@@ -168,8 +171,12 @@ std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config) {
     Log(is_usual ? LogLevel::kInfo : LogLevel::kWarning, "gpu",
         "no GPU is used: their memory is copied through the host",
         {{"reason", std::string(gpus.status().message())}});
+    facts->unused = std::string(gpus.status().message());
     return nullptr;
   }
+  *facts = LookAtGpus(**gpus);
+  // Only nodes talk by it.
+  if (!config.peers_listen.empty()) LookForNccl(config.gpu_nccl, facts);
   for (size_t i = 0; i < (*gpus)->count(); ++i) {
     Log(LogLevel::kInfo, "gpu", "a GPU is used",
         {{"gpu", GpuName((*gpus)->at(i).uuid())}, {"name", (*gpus)->at(i).name()}});
@@ -201,7 +208,7 @@ absl::StatusOr<Parts> Start(const Config& config) {
   if (const auto model = parts.settings->models().Current(); model && options.channels == 0) {
     options.channels = model->channels;
   }
-  parts.gpus = OpenGpus(config);
+  parts.gpus = OpenGpus(config, &options.gpus);
   SPCCL_ASSIGN_OR_RETURN(
       parts.core, Core::Create(std::move(options),
                                HooksOf(parts.settings.get(), parts.jobs.get(), parts.gpus.get()),

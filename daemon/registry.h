@@ -42,9 +42,6 @@ namespace spccl::daemon {
 // How a buffer has to do with a GPU.
 enum class GpuKind : uint8_t { kNone, kIpc, kFd, kStaged };
 
-// "GPU-" and the UUID, as NVIDIA's tools have it.
-std::string GpuName(const cuda::Uuid& uuid);
-
 // A registered buffer: mapped memory, a GPU's, or a range of the client's own (both empty).
 struct Buffer {
   MappingRef mapping;

@@ -17,9 +17,9 @@ class DoctorGpuTest : public ::testing::Test {
   void Driver() {
     fake_.Put("/proc/driver/nvidia/version", "NVRM version: NVIDIA Kernel Module  580.65\n");
   }
-  std::map<std::string, Check> All(const GpuFacts& facts) {
+  std::map<std::string, Check> All(const GpuFacts& facts, const v1::Gpus* daemon = nullptr) {
     std::map<std::string, Check> checks;
-    for (Check& check : CheckGpu(fake_.machine, facts)) {
+    for (Check& check : CheckGpu(fake_.machine, facts, daemon)) {
       const std::string name = check.name;
       checks.emplace(name, std::move(check));
     }
@@ -67,6 +67,72 @@ TEST_F(DoctorGpuTest, WhatCardsAreSharedBy) {
   const auto checks = All({.cuda = true, .nccl = true});
   EXPECT_EQ(checks.at("MIG").found, "cut: gpu0 into 2");
   EXPECT_THAT(checks.at("MPS").found, HasSubstr("is there"));
+}
+
+v1::Gpus TwoGpus() {
+  v1::Gpus gpus;
+  gpus.set_driver("13.0");
+  for (uint32_t i = 0; i < 2; ++i) {
+    v1::Gpu& gpu = *gpus.add_gpus();
+    gpu.set_name("NVIDIA H100");
+    gpu.set_stream_operations(true);
+    gpu.set_legacy_ipc(true);
+    gpu.set_descriptors(true);
+    gpu.set_mps(true);
+    gpu.add_reaches(1 - i);
+  }
+  return gpus;
+}
+
+TEST_F(DoctorGpuTest, WhatTheDaemonSaysIsGood) {
+  Driver();
+  fake_.Put("/dev/nvidia0", "");
+  fake_.Put("/tmp/nvidia-mps/control", "");
+  v1::Gpus gpus = TwoGpus();
+  gpus.set_has_nccl(true);
+  gpus.set_nccl("NCCLX 2.28.9 (/opt/libnccl.so)");
+  // The machine's own is not there: the daemon was told of another.
+  const auto checks = All({.cuda = true, .nccl = false}, &gpus);
+  for (const auto& [name, check] : checks) {
+    EXPECT_EQ(check.verdict, Verdict::kOk) << name;
+    EXPECT_EQ(check.remedy, "") << name;
+  }
+  EXPECT_EQ(checks.at("GPUs of spccld").found, "2 used, driver 13.0");
+  EXPECT_EQ(checks.at("libnccl").found, "NCCLX 2.28.9 (/opt/libnccl.so)");
+  EXPECT_THAT(checks.at("MPS").found, HasSubstr("2 of 2"));
+}
+
+TEST_F(DoctorGpuTest, WhatTheDaemonLacksAndWhatToDo) {
+  Driver();
+  fake_.Put("/tmp/nvidia-mps/control", "");
+  v1::Gpus gpus = TwoGpus();
+  for (v1::Gpu& gpu : *gpus.mutable_gpus()) gpu.set_mps(false);
+  gpus.mutable_gpus(0)->clear_reaches();
+  gpus.mutable_gpus(1)->set_stream_operations(false);
+  gpus.mutable_gpus(1)->set_legacy_ipc(false);
+  gpus.mutable_gpus(1)->set_failure("cuStreamQuery: an illegal address");
+  const auto checks = All({.cuda = true, .nccl = true}, &gpus);
+  EXPECT_EQ(checks.at("GPUs of spccld").verdict, Verdict::kFailed);
+  EXPECT_THAT(checks.at("GPUs of spccld").found,
+              HasSubstr("1 (cuStreamQuery: an illegal address)"));
+  EXPECT_EQ(checks.at("GPU stream operations").verdict, Verdict::kFailed);
+  EXPECT_EQ(checks.at("GPU hand-over").found, "no legacy handles on GPU 1");
+  EXPECT_EQ(checks.at("GPU peer access").found, "not between 0 and 1");
+  EXPECT_EQ(checks.at("MPS").verdict, Verdict::kWarning);
+  for (const char* name :
+       {"GPUs of spccld", "GPU stream operations", "GPU hand-over", "GPU peer access", "MPS"}) {
+    EXPECT_NE(checks.at(name).remedy, "") << name;
+  }
+}
+
+TEST_F(DoctorGpuTest, ADaemonThatUsesNoneSaysWhy) {
+  Driver();
+  v1::Gpus gpus;
+  gpus.set_unused("kernels for GPUs: libspccl_device.so is not there");
+  const auto checks = All({.cuda = true, .nccl = true}, &gpus);
+  EXPECT_EQ(checks.at("GPUs of spccld").verdict, Verdict::kWarning);
+  EXPECT_THAT(checks.at("GPUs of spccld").found, HasSubstr("libspccl_device.so is not there"));
+  EXPECT_EQ(checks.count("GPU peer access"), 0u);
 }
 
 }  // namespace

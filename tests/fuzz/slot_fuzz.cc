@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "daemon/communicator.h"
 #include "daemon/submission_check.h"
+#include "proto/shm/order.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace spccl::daemon {
@@ -24,12 +25,23 @@ void FuzzCheck(fuzz::Input& data) {
   };
   const auto buffer = [](uint64_t id) -> std::optional<BufferView> {
     if (id > 8) return std::nullopt;
-    return BufferView{.size_bytes = kBufferBytes, .memory_id = 1 + id % 2, .mapped = id % 2 == 0};
+    const bool on_gpu = id > 6;
+    return BufferView{.size_bytes = kBufferBytes,
+                      .memory_id = on_gpu ? 3 : 1 + id % 2,
+                      .mapped = id % 2 == 0 && !on_gpu,
+                      .on_gpu = on_gpu};
   };
-  const SlotCheck check =
-      CheckSubmission(slot, {.member = member, .buffer = buffer, .attach_possible = data.OneIn(2)});
+  const bool has_order = data.OneIn(2);
+  if (data.OneIn(2)) slot.order_slot %= shm::kOrderSlots + 2;
+  const SlotCheck check = CheckSubmission(slot, {.member = member,
+                                                 .buffer = buffer,
+                                                 .has_order = has_order,
+                                                 .attach_possible = data.OneIn(2)});
   SPCCL_CHECK(check.status.ok() == (check.fault == SlotFault::kNone));
-  if (check.fault != SlotFault::kNone || check.op.count == 0) return;
+  if (check.fault != SlotFault::kNone) return;
+  // What is taken names words that are there.
+  SPCCL_CHECK(slot.order_slot == 0 || (has_order && slot.order_slot <= shm::kOrderSlots));
+  if (check.op.count == 0) return;
   SPCCL_CHECK(IsValidOpKind(slot.op) && IsValidDType(slot.dtype) && IsValidRedOp(slot.redop));
   const unsigned __int128 width = SizeOf(check.op.dtype);
   const unsigned __int128 recv_end = width * RecvElements(check.op, self.ranks) + slot.recv.offset;
@@ -40,6 +52,9 @@ void FuzzCheck(fuzz::Input& data) {
   SPCCL_CHECK(recv_end <= most(slot.recv));
   const bool reads = !HasRoot(check.op.kind) || check.op.root == self.rank;
   SPCCL_CHECK(!reads || send_end <= most(slot.send));
+  const auto is_gpu = [](const shm::BufferRef& ref) { return ref.buffer_id > 6; };
+  SPCCL_CHECK(!reads || is_gpu(slot.recv) == is_gpu(slot.send));
+  SPCCL_CHECK(!is_gpu(slot.recv) || slot.order_slot != 0);
 }
 
 class CommunicatorFuzz {
