@@ -58,10 +58,10 @@ struct Launch {
     uint64_t bytes;
     uint64_t alignment;
   };
-  std::vector<Range> ranges;
+  std::vector<Range> ranges = {};
   uint64_t dense_bytes = 0;
-  std::function<void(KernelLauncher&)> kernels;
-  std::function<void()> host;
+  std::function<void(KernelLauncher&)> kernels = {};
+  std::function<void()> host = {};
 };
 int Enqueue(const device::Queue& queue, Launch launch);
 

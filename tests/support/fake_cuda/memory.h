@@ -42,15 +42,15 @@ struct Block {
   uint64_t id = 0;  // never that of another block of the process
   ContextHandle* context = nullptr;
   int device = 0;
-  std::shared_ptr<Physical> physical;  // of device memory
-  uintptr_t area = 0;                  // of the arena, in which it is mapped
+  std::shared_ptr<Physical> physical = {};  // of device memory
+  uintptr_t area = 0;                       // of the arena, in which it is mapped
   size_t area_bytes = 0;
   // kMapped: devices that cuMemSetAccess has opened it to, a bit each. kImported: whether peers may
   // reach it. kHost...: whether it is portable.
   uint64_t access = 0;
   bool for_all = false;
   uint64_t opens = 0;       // kImported: handles of it that are open
-  std::string handle;       // kImported: its handle
+  std::string handle = {};  // kImported: its handle
   uint64_t allocation = 0;  // kMapped: the handle's key of what is mapped
   size_t offset = 0;        // kMapped: where in `physical`
 

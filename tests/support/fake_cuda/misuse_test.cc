@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "gmock/gmock.h"
@@ -127,7 +129,9 @@ std::vector<Misuse> Misuses() {
       {"MappedWithoutAccess", "cuMemSetAccess has not opened",
        [](const OneGpu& gpu) {
          constexpr size_t kBytes = size_t{2} << 20;
-         const MemAllocationProp prop = {.type = 1, .location = {kMemLocationTypeDevice, 0}};
+         MemAllocationProp prop = {};
+         prop.type = kMemAllocationTypePinned;
+         prop.location = {kMemLocationTypeDevice, 0};
          AllocationHandle handle;
          DevicePtr pointer = 0;
          (void)gpu.driver->MemCreate(&handle, kBytes, &prop, 0);
@@ -225,6 +229,32 @@ TEST(FaultTest, KernelsTouchOnlyWhatTheirDeviceReaches) {
   };
   EXPECT_EXIT(launch(1), ::testing::ExitedWithCode(0), "");
   EXPECT_DEATH(launch(0), "a kernel on device 1 touches .*without access to that peer");
+}
+
+TEST(FaultTest, DelaysChangeNoOrder) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    ::setenv("SPCCL_FAKE_CUDA_DELAY_US", "500", 1);
+    const OneGpu gpu;
+    Stream other;
+    Event event;
+    SPCCL_CHECK(gpu.driver->StreamCreateWithPriority(&other, 1, 0) == kSuccess);
+    SPCCL_CHECK(gpu.driver->EventCreate(&event, 2) == kSuccess);
+    std::vector<int> order;
+    const auto add = [](void* data) {
+      auto& seen = *static_cast<std::vector<int>*>(data);
+      seen.push_back(static_cast<int>(seen.size()));
+    };
+    for (int turn = 0; turn < 20; ++turn) {
+      const Stream stream = turn % 2 == 0 ? gpu.stream : other;
+      SPCCL_CHECK(gpu.driver->StreamWaitEvent(stream, event, 0) == kSuccess);
+      SPCCL_CHECK(gpu.driver->LaunchHostFunc(stream, add, &order) == kSuccess);
+      SPCCL_CHECK(gpu.driver->EventRecord(event, stream) == kSuccess);
+    }
+    SPCCL_CHECK(gpu.driver->EventSynchronize(event) == kSuccess);
+    std::_Exit(static_cast<int>(order.size()));
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(20), "");
 }
 
 TEST(FaultTest, ADriverWithoutDevicesCannotBeUsed) {

@@ -41,7 +41,9 @@ class Ends {
   template <class T>
   void Send(int rank, const T& value, int fd = -1) {
     iovec part = {const_cast<T*>(&value), sizeof(T)};
-    msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     if (fd >= 0) {
       message.msg_control = control;
@@ -59,10 +61,11 @@ class Ends {
     T value;
     iovec part = {&value, sizeof(T)};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message = {.msg_iov = &part,
-                      .msg_iovlen = 1,
-                      .msg_control = control,
-                      .msg_controllen = sizeof(control)};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
     EXPECT_IN_PROCESS(::recvmsg(ends_[rank].get(), &message, MSG_WAITALL) == sizeof(T));
     if (fd != nullptr) {
       const cmsghdr* const header = CMSG_FIRSTHDR(&message);

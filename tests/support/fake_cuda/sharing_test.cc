@@ -186,9 +186,10 @@ struct Segment {
 TEST(SharingTest, MappedMemoryIsSharedByDescriptors) {
   RunPair([](int rank, Ends& ends) {
     const Gpu gpu;
-    const MemAllocationProp prop = {.type = kMemAllocationTypePinned,
-                                    .requested_handle_types = kMemHandleTypePosixFileDescriptor,
-                                    .location = {kMemLocationTypeDevice, 0}};
+    MemAllocationProp prop = {};
+    prop.type = kMemAllocationTypePinned;
+    prop.requested_handle_types = kMemHandleTypePosixFileDescriptor;
+    prop.location = {kMemLocationTypeDevice, 0};
     Segment segment(gpu);
     for (int piece = 0; piece < Segment::kPieces; ++piece) {
       AllocationHandle handle;

@@ -42,17 +42,17 @@ struct StreamHandle {
   bool blocking = false;  // ordered with the context's legacy stream
   bool is_own = false;    // somebody has made it, and has to destroy it
   bool closing = false;   // its thread ends with what it has
-  std::deque<fake_cuda::Operation> queue;
-  fake_cuda::CompletionPtr last;  // of what was enqueued last; null: nothing was
-  std::shared_ptr<fake_cuda::Capture> capture;
-  std::set<size_t> frontier;  // of the capture: nodes that the stream's next comes after
+  std::deque<fake_cuda::Operation> queue = {};
+  fake_cuda::CompletionPtr last = {};  // of what was enqueued last; null: nothing was
+  std::shared_ptr<fake_cuda::Capture> capture = {};
+  std::set<size_t> frontier = {};  // of the capture: nodes that the stream's next comes after
 };
 
 struct EventHandle {
   ContextHandle* context = nullptr;
-  fake_cuda::CompletionPtr recorded;  // null: never, which is as if it were complete
-  std::shared_ptr<fake_cuda::Capture> capture;
-  std::set<size_t> frontier;
+  fake_cuda::CompletionPtr recorded = {};  // null: never, which is as if it were complete
+  std::shared_ptr<fake_cuda::Capture> capture = {};
+  std::set<size_t> frontier = {};
 };
 
 }  // namespace spccl::cuda
