@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "tests/support/fake_cuda/capture.h"
 
@@ -159,9 +160,10 @@ Result Enqueue(StreamHandle& stream, std::shared_ptr<const Work> work,
   return kSuccess;
 }
 
-Result Await(const ContextHandle& context, const CompletionPtr& completion, Lock& lock) {
+Result Await(const ContextHandle& context, CompletionPtr completion, Lock& lock) {
   if (completion != nullptr) {
-    const CompletionPtr kept = completion;
+    // By value: what the stream's last is, others may change meanwhile.
+    const CompletionPtr kept = std::move(completion);
     process().changed.wait(lock, [&] { return kept->done; });
     Rely(kept->ended);
   }

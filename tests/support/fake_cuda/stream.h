@@ -84,7 +84,7 @@ inline Result Enqueue(StreamHandle& stream, Work work) {
 }
 
 // Waits, and orders what the caller does after what it has waited for. Returns how the context is.
-Result Await(const ContextHandle& context, const CompletionPtr& completion, Lock& lock);
+Result Await(const ContextHandle& context, CompletionPtr completion, Lock& lock);
 // Waits for all that was enqueued on the context's streams; orders nothing.
 void AwaitIdle(const ContextHandle& context, Lock& lock);
 
