@@ -12,7 +12,7 @@
 #include "bench/gpu/device_memory.cuh"
 #include "kernels/device/codec_table.h"
 #include "kernels/format.h"
-#include "kernels/host/codec.h"
+#include "kernels/layout.h"
 
 namespace spccl::gpu_bench {
 
@@ -27,6 +27,13 @@ struct Kernels {
   }
 };
 
+// What the most nonzeros take. What fewer may lose in rounding up the sections of gap is less than
+// kRounding. (MaxFrameBytes() of kernels/host/codec.h is more, and brings the host's codecs along.)
+inline uint64_t RoomFor(Format format, DType dtype, uint64_t elements) {
+  constexpr uint64_t kRounding = 64;
+  return LayoutOf(format, dtype, elements, elements).total + kRounding;
+}
+
 // The frames of one vector, slice by slice, and the scratch to make them.
 class Frames {
  public:
@@ -36,8 +43,7 @@ class Frames {
       Slice slice;
       slice.first = first;
       slice.elements = std::min(kMaxFrameElements, elements - first);
-      slice.memory = std::make_unique<DeviceMemory>(MaxFrameBytes(format, dtype, slice.elements) +
-                                                    kEncodeSlack);
+      slice.memory = std::make_unique<DeviceMemory>(RoomFor(format, dtype, slice.elements));
       slices_.push_back(std::move(slice));
     }
     scratch_ = std::make_unique<DeviceMemory>(

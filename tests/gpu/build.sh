@@ -103,6 +103,6 @@ mapfile -t inputs < <(objects "${device[@]}")
 link gpu-codec-suite "${suite[@]}" "${host[@]}"
 link gpu-order-test tests/gpu/order_test.cc
 link gpu-ipc-test tests/gpu/ipc_test.cc
-mapfile -t inputs < <(objects "${bench[@]}" bench/gpu/report.cc "${host[@]}")
+mapfile -t inputs < <(objects "${bench[@]}" bench/gpu/report.cc)
 "$nvcc" "${archs[@]}" -cudart static -o "$out/gpu-codec-bench" "${inputs[@]}" -ldl
 echo "built in $out"
