@@ -28,7 +28,7 @@ def run(*options, **environment):
     """The status, and {step: (verdict, text)}; the last line is under the name 'last'."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("SPCCL_")}
     env.update(environment)
-    result = subprocess.run([HERE / "run.sh", *map(str, options)], env=env, text=True, timeout=100,
+    result = subprocess.run([HERE / "run.sh", *map(str, options)], env=env, text=True, timeout=200,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     lines = result.stdout.splitlines()
     found = {"last": (lines[-1].split(":")[0], result.stdout)}
