@@ -20,12 +20,15 @@ inline void SetFakeEnvironment() {
   ::setenv("SPCCL_FAKE_GPUS", std::to_string(kFakeGpus).c_str(), 1);
   ::setenv("SPCCL_FAKE_GPU_NO_PEERS", "2-3", 1);
   ::setenv("SPCCL_FAKE_CUDA_DELAY_US", "20", 0);
+  ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 0);
+  // Kernels on the fibre lane for the shortest slices only: here it is about what launches them.
+  ::setenv("SPCCL_FAKE_DEVICE_FIBRE_BYTES", "256", 0);
 }
 
 inline runtime::Gpus::Options FakeGpuOptions() {
   runtime::Gpus::Options options;
   options.driver_library = SPCCL_FAKE_CUDA_LIBRARY;
-  options.codec_library = SPCCL_HOST_CODEC_LIBRARY;
+  options.codec_library = SPCCL_FAKE_DEVICE_LIBRARY;
   options.staging_bytes = size_t{256} << 20;
   return options;
 }
