@@ -26,6 +26,7 @@ inline void SetFakeEnvironment() {
 }
 
 inline runtime::Gpus::Options FakeGpuOptions() {
+  SetFakeEnvironment();  // before anything loads the driver
   runtime::Gpus::Options options;
   options.driver_library = SPCCL_FAKE_CUDA_LIBRARY;
   options.codec_library = SPCCL_FAKE_DEVICE_LIBRARY;
@@ -35,7 +36,6 @@ inline runtime::Gpus::Options FakeGpuOptions() {
 
 inline std::unique_ptr<runtime::Gpus> OpenFakeGpus(
     const runtime::Gpus::Options& options = FakeGpuOptions()) {
-  SetFakeEnvironment();
   auto gpus = runtime::Gpus::Open(options);
   if (!gpus.ok()) std::fprintf(stderr, "%s\n", gpus.status().ToString().c_str());
   SPCCL_CHECK(gpus.ok());

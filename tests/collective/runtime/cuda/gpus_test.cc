@@ -1,0 +1,241 @@
+// GPUs as the daemon opens them: what is not there, what breaks, what is given back.
+#include "collective/runtime/cuda/gpus.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "collective/runtime/cuda/make_gpu_task.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/collective/runtime/cuda/fake_gpus.h"
+#include "tests/collective/runtime/cuda/gpu_ranks.h"
+#include "tests/collective/runtime/cuda/outcome.h"
+#include "tests/support/fake_cuda/fake_library.h"
+
+namespace spccl::runtime {
+namespace {
+
+using spccl::testing::Bytes;
+using spccl::testing::Fake;
+using spccl::testing::FakeGpuOptions;
+using spccl::testing::GpuRanks;
+using spccl::testing::kFakeGpus;
+using spccl::testing::OpenFakeGpus;
+using spccl::testing::Outcome;
+using ::testing::HasSubstr;
+
+spcclFakeHoldings Holdings() {
+  spcclFakeHoldings holdings = {};
+  Fake().Count(&holdings);
+  return holdings;
+}
+
+// What a GPU's thread says.
+template <class T>
+T Ask(Gpu& gpu, const std::function<T()>& question) {
+  std::mutex mutex;
+  std::condition_variable came;
+  std::optional<T> answer;
+  gpu.Post([&] {
+    T given = question();
+    const std::lock_guard lock(mutex);
+    answer = std::move(given);
+    came.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  SPCCL_CHECK(came.wait_for(lock, std::chrono::minutes(1), [&] { return answer.has_value(); }));
+  return *std::move(answer);
+}
+
+TEST(GpusTest, SaysWhatIsMissing) {
+  Gpus::Options options = FakeGpuOptions();
+  options.driver_library = "/nowhere/libcuda.so.1";
+  EXPECT_EQ(Gpus::Open(options).status().code(), absl::StatusCode::kNotFound);
+  options = FakeGpuOptions();
+  options.codec_library = "/nowhere/libspccl_device.so";
+  const absl::Status status = Gpus::Open(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/libspccl_device.so"));
+  options.codec_library = SPCCL_FAKE_CUDA_LIBRARY;  // a library, but not that
+  EXPECT_EQ(Gpus::Open(options).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(GpusTest, OpensAllAndGivesAllBack) {
+  const spcclFakeHoldings before = Holdings();
+  {
+    const auto gpus = OpenFakeGpus();
+    ASSERT_EQ(gpus->count(), static_cast<size_t>(kFakeGpus));
+    EXPECT_TRUE(gpus->reach(0, 1));
+    EXPECT_FALSE(gpus->reach(2, 3));
+    EXPECT_FALSE(gpus->reach(3, 2));
+    for (size_t gpu = 0; gpu < gpus->count(); ++gpu) {
+      EXPECT_EQ(gpus->at(gpu).index(), static_cast<int>(gpu));
+      EXPECT_FALSE(gpus->at(gpu).name().empty());
+      EXPECT_EQ(gpus->Find(gpus->at(gpu).uuid()), &gpus->at(gpu));
+      const auto frame = gpus->at(gpu).TakeFrame(5000);
+      ASSERT_TRUE(frame.ok()) << frame.status();
+      EXPECT_EQ(frame->gpu(), static_cast<int>(gpu));
+      EXPECT_EQ(gpus->at(gpu).frames_out(), 1U);
+      EXPECT_TRUE(gpus->at(gpu).TakePinned(100).ok());
+    }
+    EXPECT_EQ(gpus->Find(cuda::Uuid{}), nullptr);
+  }
+  const spcclFakeHoldings after = Holdings();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.host, before.host);
+  EXPECT_EQ(after.streams, before.streams);
+}
+
+TEST(GpusTest, AGpuThatCannotBeUsedIsLeftOut) {
+  OpenFakeGpus().reset();  // the driver is there
+  Fake().Fail("cuDevicePrimaryCtxRetain", 1, cuda::kErrorOutOfMemory);
+  const auto gpus = OpenFakeGpus();
+  EXPECT_EQ(gpus->count(), static_cast<size_t>(kFakeGpus - 1));
+  EXPECT_EQ(gpus->at(0).index(), 0);
+}
+
+TEST(GpusTest, StagingIsBoundedAndKept) {
+  Gpus::Options options = FakeGpuOptions();
+  options.staging_bytes = 1 << 20;
+  const auto gpus = OpenFakeGpus(options);
+  Gpu& gpu = gpus->at(0);
+  std::vector<transport::Frame> frames;
+  for (int i = 0; i < 4; ++i) {
+    auto frame = gpu.TakeFrame(200'000);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    frames.push_back(*std::move(frame));
+  }
+  EXPECT_EQ(gpu.TakeFrame(1).status().code(), absl::StatusCode::kResourceExhausted);
+  std::byte* const last = frames.back().data();
+  frames.pop_back();
+  // A larger one serves, rather than that anything is freed.
+  EXPECT_EQ(gpu.TakeFrame(1)->data(), last);
+  frames.clear();
+  EXPECT_EQ(gpu.frames_out(), 0U);
+  // What is kept makes room in the end.
+  EXPECT_TRUE(gpu.TakeFrame(1 << 20).ok());
+}
+
+TEST(GpusTest, FramesHaveOwnersAndHeadersOfTheirOwn) {
+  const auto gpus = OpenFakeGpus();
+  auto frame = gpus->at(1).TakeFrame(100);
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  EXPECT_NE(frame->header(), frame->data());
+  *static_cast<uint32_t*>(frame->header()) = 17;  // the host's
+  EXPECT_TRUE(frame->unique());
+  {
+    const transport::Frame other = frame->Share();
+    EXPECT_FALSE(frame->unique());
+    EXPECT_EQ(other.gpu(), 1);
+  }
+  EXPECT_TRUE(frame->unique());
+}
+
+struct Running {
+  explicit Running(Gpus& gpus, policy::Algorithm algorithm = policy::Algorithm::kLocal)
+      : op{.count = 50'000},
+        ranks(gpus, op, std::vector<Bytes>(2, Bytes(4 * op.count)), {0, 1}, 0) {
+    auto made = MakeGpuTask(gpus, op, ranks.buffers(), {.algorithm = algorithm},
+                            {.slice_bytes = 4096}, outcome.Fn());
+    SPCCL_CHECK(made.ok());
+    task = *std::move(made);
+  }
+
+  OpDesc op;
+  GpuRanks ranks;
+  Outcome outcome;
+  std::shared_ptr<Task> task;
+};
+
+// A call of the driver that an operation makes fails, early or late: the operation ends, with the
+// reason, and nothing is kept.
+TEST(GpusTest, ACallThatFailsFailsTheOperation) {
+  const std::pair<const char*, unsigned> failures[] = {{"cuMemcpyAsync", 1},
+                                                       {"cuMemcpyAsync", 2},
+                                                       {"cuMemcpyAsync", 7},
+                                                       {"cuMemAlloc_v2", 1},
+                                                       {"cuMemHostAlloc", 1}};
+  for (const auto& [symbol, nth] : failures) {
+    const auto gpus = OpenFakeGpus();
+    Running running(*gpus, policy::Algorithm::kRing);
+    running.ranks.EnqueueAll();  // before: these are the ranks' own calls
+    Fake().Fail(symbol, nth, cuda::kErrorOutOfMemory);
+    running.task->Start();
+    const auto result = running.outcome.Wait();
+    ASSERT_TRUE(result.has_value()) << symbol;
+    EXPECT_EQ(result->status.code(), absl::StatusCode::kResourceExhausted) << result->status;
+    EXPECT_EQ(running.outcome.calls(), 1);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(running.ranks.order(rank).done->load(), running.ranks.order(rank).value);
+    }
+    for (size_t gpu = 0; gpu < 2; ++gpu) EXPECT_EQ(gpus->at(gpu).frames_out(), 0U);
+  }
+}
+
+// Work that does not end takes its GPU out of use; a stream that may wait does not.
+TEST(GpusTest, AStuckGpuIsTakenForBroken) {
+  Gpus::Options options = FakeGpuOptions();
+  options.stuck_after_ns = 1;
+  std::atomic<bool> ends = false;
+  const auto gpus = OpenFakeGpus(options);
+  Gpu& gpu = gpus->at(0);
+  std::mutex mutex;
+  std::condition_variable came;
+  std::optional<absl::Status> stuck;
+  gpu.Post([&] {
+    void* const stream = gpu.QueueOf(0).stream;
+    const auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
+    EXPECT_EQ(Fake().Launch(static_cast<cuda::Stream>(stream), wait, &ends, nullptr),
+              cuda::kSuccess);
+    gpu.WhenEnded(stream, /*waits=*/false, [&](const absl::Status& status) {
+      const std::lock_guard lock(mutex);
+      stuck = status;
+      came.notify_all();
+    });
+  });
+  {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(came.wait_for(lock, std::chrono::minutes(1), [&] { return stuck.has_value(); }));
+    EXPECT_EQ(stuck->code(), absl::StatusCode::kDeadlineExceeded) << *stuck;
+    EXPECT_THAT(std::string(stuck->message()), HasSubstr("GPU 0"));
+  }
+  EXPECT_EQ(gpu.status(), *stuck);
+  ends = true;
+  ends.notify_all();
+  // The driver may call back late: nothing is there for it, and nothing breaks.
+  (void)Ask<int>(gpu, [&] {
+    return gpus->driver()->StreamSynchronize(static_cast<cuda::Stream>(gpu.QueueOf(0).stream));
+  });
+}
+
+// Last: the context stays broken, and with it what lies in it.
+TEST(GpusTest, ZABrokenGpuFailsWhatRunsAndWhatComes) {
+  auto gpus = OpenFakeGpus();
+  static auto* const waiting = new Running(*gpus);  // no rank is ready
+  static auto* const later = new Running(*gpus);
+  waiting->task->Start();
+  (void)Ask<int>(gpus->at(0), [] { return 0; });
+  EXPECT_EQ(waiting->outcome.calls(), 0);
+  Fake().BreakDevice(0, cuda::kErrorIllegalAddress);
+  const auto result = waiting->outcome.Wait();
+  ASSERT_TRUE(result.has_value());
+  EXPECT_FALSE(result->status.ok());
+  EXPECT_THAT(std::string(result->status.message()), HasSubstr("GPU 0"));
+  EXPECT_EQ(waiting->ranks.order(0).done->load(), waiting->ranks.order(0).value);
+  EXPECT_FALSE(gpus->at(0).status().ok());
+  EXPECT_TRUE(gpus->at(1).status().ok());
+  later->task->Start();
+  const auto refused = later->outcome.Wait();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status, gpus->at(0).status());
+}
+
+}  // namespace
+}  // namespace spccl::runtime
