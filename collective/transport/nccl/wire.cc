@@ -72,6 +72,7 @@ void PutFrame(Writer* out, const Announced& frame) {
     out->Put(frame.tag.lane);
     out->Put(frame.tag.chunk);
     out->Put(static_cast<uint8_t>(frame.tag.phase));
+    out->Put(frame.from);
     out->Put(frame.bytes);
   }
   if (frame.offers) out->Put(frame.head);
@@ -92,6 +93,7 @@ Announced GetFrame(Reader* in) {
     const auto phase = in->Get<uint8_t>();
     if (phase >= kPhaseCount) in->Refuse();
     frame.tag.phase = static_cast<Phase>(phase);
+    frame.from = in->Get<uint32_t>();
     frame.bytes = in->Get<uint64_t>();
     if (frame.bytes > FramePool::kLargestFrame) in->Refuse();
   }

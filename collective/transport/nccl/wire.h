@@ -47,9 +47,10 @@ inline constexpr size_t kHeadBytes = 48;
 // One frame in a kAnnounce. Frames are numbered by the node that sends them.
 struct Announced {
   uint64_t id = 0;
-  bool announces = false;  // what it is: tag, bytes
+  bool announces = false;  // what it is: tag, from, bytes
   bool offers = false;     // its bytes are there: head
   Tag tag = {};
+  uint32_t from = 0;  // rank of the world: the GPU that it lies on
   uint64_t bytes = 0;
   std::array<std::byte, kHeadBytes> head = {};
 };

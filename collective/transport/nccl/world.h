@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -67,6 +68,10 @@ struct OperationOptions {
   uint64_t plan = 0;  // digest of what all nodes must have alike
   // No frame of the operation is larger; <= FramePool::kLargestFrame.
   uint64_t largest_frame_bytes = 0;
+  // The GPUs that frames of this node's ranks lie on, as ranks of the world: lane l of a rank is on
+  // rails[l % rails.size()]. Other nodes need not know. Of a rank that is not here, all are on the
+  // communicator's.
+  std::map<uint32_t, std::vector<uint32_t>> rails = {};
 };
 
 // The transport of one operation. Frames lie in the memory of their ranks' GPUs, and what is sent
@@ -115,8 +120,9 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // `world_rank_of`: the GPU of each of the communicator's ranks, which are what tags name; several
-  // may have the same. Operations may begin when all nodes have opened it.
+  // `world_rank_of`: the GPU of each of the communicator's ranks, which are what tags name, or any
+  // of the GPUs of its node where operations say which; several may have the same. Operations may
+  // begin when all nodes have opened it.
   absl::StatusOr<std::unique_ptr<Communicator>> OpenCommunicator(
       const Key128& key, std::vector<uint32_t> world_rank_of);
 

@@ -96,7 +96,7 @@ absl::Status WorldState::AddToPartsLocked(const Transfer& transfer,
   if (SlotOf(transfer.from) != nullptr) {
     const auto out = outgoing.find(transfer.id);
     if (out == outgoing.end() || !out->second.offered || out->second.bytes != transfer.bytes ||
-        out->second.from != transfer.from || out->second.to != transfer.to) {
+        out->second.from != transfer.from || out->second.to_node != NodeOf(transfer.to)) {
       blamed = transfer.to;  // or the root, which says it after it
       return wrong("it takes a frame that was not offered so");
     }

@@ -25,6 +25,12 @@ WorldState::OperationPtr WorldState::FindOperation(const Key128& key, uint64_t s
   return found == communicator->operations.end() ? nullptr : found->second;
 }
 
+uint32_t WorldState::GpuOf(const Operation& operation, uint32_t rank, uint64_t lane) {
+  const auto rails = operation.options.rails.find(rank);
+  if (rails == operation.options.rails.end()) return (*operation.world_rank_of)[rank];
+  return rails->second[lane % rails->second.size()];
+}
+
 absl::Status WorldState::OpenCommunicator(const Key128& key, std::vector<uint32_t> world_rank_of) {
   const Lock lock(mutex);
   if (failure.has_value()) return AsLossLocked();
@@ -66,6 +72,10 @@ absl::StatusOr<WorldState::OperationPtr> WorldState::Open(const Key128& key,
   SPCCL_CHECK(!communicator->last_opened.has_value() ||
               given.sequence > *communicator->last_opened);
   communicator->last_opened = given.sequence;
+  for (const auto& [rank, rails] : given.rails) {
+    SPCCL_CHECK(rank < communicator->world_rank_of->size() && !rails.empty());
+    for (const uint32_t gpu : rails) SPCCL_CHECK(SlotOf(gpu) != nullptr);
+  }
   auto operation = std::make_shared<Operation>();
   operation->communicator = key;
   operation->options = given;

@@ -45,10 +45,11 @@ absl::Status WorldState::AddIncomingLocked(uint32_t node, const OperationPtr& op
     return absl::InvalidArgumentError(absl::StrCat("it announces a frame ", what...));
   };
   if (tag.from >= ranks.size() || tag.to >= ranks.size() || NodeOf(ranks[tag.from]) != node ||
-      SlotOf(ranks[tag.to]) == nullptr || ranks[tag.from] == ranks[tag.to]) {
+      NodeOf(ranks[tag.to]) != options.node || frame.from >= options.node_of_rank.size() ||
+      NodeOf(frame.from) != node || GpuOf(*operation, tag.to, tag.lane) == frame.from) {
     return wrong("from rank ", tag.from, " to rank ", tag.to, ", which is not its to send");
   }
-  blamed = ranks[tag.from];
+  blamed = frame.from;
   const uint64_t largest = operation->options.largest_frame_bytes;
   if (frame.bytes > largest) {
     return wrong("of ", frame.bytes, " bytes; ", largest, " is the most in this operation");
@@ -58,8 +59,8 @@ absl::Status WorldState::AddIncomingLocked(uint32_t node, const OperationPtr& op
   if (charged + CostOf(frame.bytes) > most) return wrong("above the window of ", most, " bytes");
   Incoming in{.operation = operation,
               .tag = tag,
-              .from = ranks[tag.from],
-              .to = ranks[tag.to],
+              .from = frame.from,
+              .to = GpuOf(*operation, tag.to, tag.lane),
               .bytes = frame.bytes,
               .frame = {}};
   if (!incoming.try_emplace({node, frame.id}, std::move(in)).second) {

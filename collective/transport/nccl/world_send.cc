@@ -20,12 +20,13 @@ uint64_t WorldState::AddOutgoingLocked(const OperationPtr& operation, const Tag&
   SPCCL_CHECK(bytes <= operation->options.largest_frame_bytes);
   Outgoing out{.operation = operation,
                .tag = tag,
-               .from = ranks[tag.from],
-               .to = ranks[tag.to],
+               .from = GpuOf(*operation, tag.from, tag.lane),
+               .to_node = NodeOf(ranks[tag.to]),
                .bytes = bytes,
                .frame = {}};
+  SPCCL_CHECK(SlotOf(out.from) != nullptr);
   // Between ranks that share a GPU there is nothing to move.
-  SPCCL_CHECK(SlotOf(out.from) != nullptr && out.from != out.to);
+  SPCCL_CHECK(out.to_node != options.node || GpuOf(*operation, tag.to, tag.lane) != out.from);
   outgoing.emplace(++last_id, std::move(out));
   ++operation->outgoing;
   return last_id;
@@ -107,6 +108,7 @@ void WorldState::PumpLocked(const OperationPtr& operation, const Edge& edge) {
     Announced frame{.id = id, .announces = announces, .offers = offers};
     if (announces) {
       frame.tag = out.tag;
+      frame.from = out.from;
       frame.bytes = out.bytes;
       out.announced = true;
     }
@@ -164,7 +166,7 @@ absl::Status WorldState::TakeDeclined(uint32_t node, const Message& message) {
   for (const uint64_t id : message.ids) {
     const auto out = outgoing.find(id);
     if (out == outgoing.end()) continue;
-    if (NodeOf(out->second.to) != node || !out->second.announced) {
+    if (out->second.to_node != node || !out->second.announced) {
       return absl::InvalidArgumentError("it declines a frame that it was not offered");
     }
     std::erase(out->second.operation->out[EdgeOf(out->second.tag)].waiting, id);

@@ -97,7 +97,8 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   struct Outgoing {
     OperationPtr operation;
     Tag tag;
-    uint32_t from = 0, to = 0;  // of the world
+    uint32_t from = 0;     // of the world
+    uint32_t to_node = 0;  // which of its GPUs the receiver says
     uint64_t bytes = 0;
     Frame frame;
     bool announced = false, offered = false, ahead = false;
@@ -203,6 +204,8 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
 
   void PostLocked(uint32_t node, Message message);
   Slot* SlotOf(uint32_t rank);  // null: not of this node
+  // The GPU that a lane of one of this node's ranks is on.
+  static uint32_t GpuOf(const Operation& operation, uint32_t rank, uint64_t lane);
   uint32_t NodeOf(uint32_t rank) const { return options.node_of_rank[rank]; }
   uint32_t RankOf(uint32_t node) const;  // the lowest
   CommunicatorState* FindCommunicator(const Key128& key);

@@ -24,6 +24,7 @@ Message RandomMessage(std::mt19937_64* random) {
     Announced frame{.id = (*random)(), .announces = (flags & 1) != 0, .offers = (flags & 2) != 0};
     if (frame.announces) {
       frame.tag = {small(), small(), (*random)(), small(), static_cast<Phase>(small() % 2)};
+      frame.from = small();
       frame.bytes = (*random)() % (FramePool::kLargestFrame + 1);
     }
     if (frame.offers) frame.head.fill(static_cast<std::byte>((*random)()));

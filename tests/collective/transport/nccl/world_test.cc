@@ -366,6 +366,41 @@ TEST(NcclWorldTest, SizesAheadNeverHoldUpWhatIsThere) {
   EXPECT_THAT(Fake().violations(), testing::IsEmpty());
 }
 
+// Two nodes of three and two GPUs, one rank each, whose lanes are dealt out to the GPUs.
+TEST(NcclWorldTest, LanesHaveRails) {
+  Cluster cluster({0, 1, 0, 1, 0}, TestSeed());
+  const auto communicators = cluster.OpenAll(1, std::vector<uint32_t>{0, 1});
+  const std::vector<uint32_t> rails[] = {{4, 0, 2}, {3, 1}};
+  RecordingSink sinks[2];
+  std::unique_ptr<OperationTransport> transports[2];
+  for (const uint32_t node : {0U, 1U}) {
+    OperationOptions options = Operation(1);
+    options.rails[node] = rails[node];
+    auto opened = communicators[node]->OpenOperation(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    transports[node] = *std::move(opened);
+    transports[node]->Start(&sinks[node]);
+  }
+  for (const uint32_t node : {0U, 1U}) {
+    for (uint64_t lane = 0; lane < 12; ++lane) {
+      TestGpu* const gpu = cluster.gpus[rails[node][lane % rails[node].size()]].get();
+      EXPECT_TRUE(transports[node]
+                      ->Send({.from = node, .to = 1 - node, .lane = lane},
+                             MakeFrame(gpu, 1000 + lane, lane))
+                      .ok());
+    }
+  }
+  for (const uint32_t node : {0U, 1U}) {
+    const auto arrived = sinks[node].AwaitFrames(12);
+    ASSERT_EQ(arrived.size(), 12U);
+    for (const auto& [tag, frame] : arrived) {
+      EXPECT_TRUE(Holds(frame, 1000 + tag.lane, tag.lane));
+      EXPECT_EQ(frame.gpu(), static_cast<int>(rails[node][tag.lane % rails[node].size()]));
+    }
+  }
+  EXPECT_THAT(Fake().violations(), testing::IsEmpty());
+}
+
 TEST(NcclWorldTest, NodesThatPlanDifferentlyAreTold) {
   Cluster cluster({0, 1}, TestSeed());
   const auto communicators = cluster.OpenAll(1);
