@@ -146,9 +146,11 @@ void AddWork(CLI::App& app, Given& given) {
       ->capture_default_str();
 }
 
-// Empty, or what is wrong.
-std::string Finish(const CLI::App& app, const Given& given,
-                   const std::vector<std::pair<const Knob*, double>>& turned, Options& options) {
+using Turned = std::vector<std::pair<const Knob*, double>>;
+
+// The preset, and in its place what was given. Empty, or what is wrong.
+std::string FinishSystem(const CLI::App& app, const Given& given, const Turned& turned,
+                         Options& options) {
   const System given_system = options.system;
   options.preset = given.preset;
   options.system = FindPreset(given.preset)->system;
@@ -164,15 +166,18 @@ std::string Finish(const CLI::App& app, const Given& given,
     options.system.fused = given_system.fused;
     options.changed.push_back(given_system.fused ? "fused" : "not fused");
   }
-  options.dtype = DTypeFromName(given.dtype).value();
-  if (!given.measured.empty()) {
-    const auto text = ReadRegularFile(given.measured, kMostMeasuredBytes);
-    if (!text.ok()) return absl::StrCat("--measured: ", text.status().message());
-    const auto taken = AddMeasured(*text, options.dtype, &options.system.kernels);
-    if (!taken.ok()) return absl::StrCat("--measured: ", taken.status().message());
-    if (*taken == 0) return absl::StrCat("--measured: no line of ", given.dtype, " kernels");
-    options.changed.push_back(absl::StrCat("measured ", given.measured));
-  }
+  if (given.measured.empty()) return "";
+  const auto text = ReadRegularFile(given.measured, kMostMeasuredBytes);
+  if (!text.ok()) return absl::StrCat("--measured: ", text.status().message());
+  const auto taken = AddMeasured(*text, options.dtype, &options.system.kernels);
+  if (!taken.ok()) return absl::StrCat("--measured: ", taken.status().message());
+  if (*taken == 0) return absl::StrCat("--measured: no line of ", given.dtype, " kernels");
+  options.changed.push_back(absl::StrCat("measured ", given.measured));
+  return "";
+}
+
+// What to project, for options.system. Empty, or what is wrong.
+std::string FinishWork(const Given& given, Options& options) {
   for (const std::string& name : given.ops) {
     const std::vector<std::string> names = Names<Collective>(kCollectiveCount);
     const auto found = std::find(names.begin(), names.end(), name);
@@ -187,7 +192,14 @@ std::string Finish(const CLI::App& app, const Given& given,
   options.sizes = *std::move(sizes);
   options.gpus = given.gpus;
   if (options.gpus.empty()) {
-    for (uint32_t gpus = 4; gpus <= 2048; gpus *= 2) options.gpus.push_back(gpus);
+    // To 2,048 by doubling, those that fill nodes.
+    for (uint32_t gpus = 4; gpus <= 2048; gpus *= 2) {
+      if (gpus % std::min(gpus, options.system.gpus_per_node) == 0) options.gpus.push_back(gpus);
+    }
+  }
+  if (options.gpus.empty()) {
+    return absl::StrCat("--gpus: name some; none of 4, 8, ... 2048 fills nodes of ",
+                        options.system.gpus_per_node);
   }
   for (const uint32_t gpus : options.gpus) {
     if (gpus % std::min(gpus, options.system.gpus_per_node) == 0) continue;
@@ -200,12 +212,19 @@ std::string Finish(const CLI::App& app, const Given& given,
     const bool coo = options.sending.codec == policy::Codec::kCoo;
     options.sending.thresholds = coo ? policy::kCooThresholds : policy::kPiciThresholds;
   }
-  using Print = Options::Print;
-  options.print = given.paper     ? Print::kPaper
-                  : given.sources ? Print::kSources
-                  : given.fit     ? Print::kFit
-                                  : Print::kTable;
   return "";
+}
+
+std::string Finish(const CLI::App& app, const Given& given, const Turned& turned,
+                   Options& options) {
+  using Print = Options::Print;
+  options.print = Print::kTable;
+  if (given.paper) options.print = Print::kPaper;
+  if (given.sources) options.print = Print::kSources;
+  if (given.fit) options.print = Print::kFit;
+  options.dtype = DTypeFromName(given.dtype).value();
+  const std::string complaint = FinishSystem(app, given, turned, options);
+  return complaint.empty() ? FinishWork(given, options) : complaint;
 }
 
 }  // namespace

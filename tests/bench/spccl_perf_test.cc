@@ -114,6 +114,42 @@ TEST_F(SpcclPerfTest, RefusesMistakesWithOne) {
   EXPECT_THAT(result.output, HasSubstr("all_to_all"));
 }
 
+// On the fake CUDA: what hands memory over, and what copies it through the host.
+TEST_F(SpcclPerfTest, MeasuresOnGpus) {
+  const std::string cuda = std::string(" --device cuda --cuda-library ") + SPCCL_FAKE_CUDA_LIBRARY +
+                           " --daemon-arg=--gpu-kernels=" + SPCCL_FAKE_DEVICE_LIBRARY;
+  for (const std::string op : {"all_reduce", "all_gather", "reduce_scatter"}) {
+    const auto line = RunJson("--op " + op + cuda);
+    ASSERT_TRUE(line.is_object()) << op;
+    EXPECT_EQ(line["wrong"], 0) << op;
+    EXPECT_EQ(line["device"], "cuda");
+    EXPECT_FALSE(line["device_name"].is_null());
+    EXPECT_GT(line["time_us_min"], 0);
+  }
+  EXPECT_EQ(RunJson("--in-place --sparsity 0.9" + cuda)["wrong"], 0);
+  EXPECT_EQ(RunJson("--buffers register" + cuda)["wrong"], 0);
+  EXPECT_EQ(RunJson("--daemon-arg=--gpu-enabled=off" + cuda)["wrong"], 0);
+}
+
+// Three ranks on two GPUs, and all of them on one.
+TEST_F(SpcclPerfTest, RanksShareGpus) {
+  for (const std::string device : {"cuda", "cuda:1"}) {
+    const Result result = Run("--ranks 3 --sizes 48K --iters 1 --warmup 0 --check --device " +
+                              device + " --cuda-library " + SPCCL_FAKE_CUDA_LIBRARY +
+                              " --daemon-arg=--gpu-kernels=" + SPCCL_FAKE_DEVICE_LIBRARY);
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("device " + device + ","));
+  }
+}
+
+TEST_F(SpcclPerfTest, SaysWhatIsMissingForGpusBeforeItStartsADaemon) {
+  const Result result = Run("--ranks 2 --sizes 8 --device cuda --spccld /nowhere --cuda-library " +
+                            folder_ + "/none");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.output, HasSubstr("--device cuda: there is no CUDA driver"));
+  EXPECT_THAT(result.output, HasSubstr(folder_ + "/none"));
+}
+
 TEST_F(SpcclPerfTest, SaysWhenThereIsNoDaemon) {
   const Result result = Run("--ranks 2 --sizes 8 --runtime-dir " + folder_ + "/nowhere");
   EXPECT_EQ(result.code, 2);

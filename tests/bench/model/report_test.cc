@@ -67,6 +67,7 @@ TEST(OptionsTest, WrongUseIsRefused) {
            {"--sparsity", "2"},
            {"--sizes", "many"},
            {"--gpus", "6"},
+           {"--gpus-per-node", "3"},
            {"--op", "broadcast"},
            {"--algo", "tree"},
            {"--paper", "--sources"},
