@@ -1,6 +1,7 @@
 #include "bench/perf/run.h"
 
 #include <cstdio>
+#include <string>
 
 #include "base/status.h"
 #include "bench/perf/report.h"
@@ -19,8 +20,8 @@ absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& bac
                                  const Options& options) {
   const bool prints = team.rank() == 0;
   if (prints && !options.json) {
-    Print(TableHead(tool, options));
     if (const std::string name = backend.device_name(); !name.empty()) Print("# on " + name + "\n");
+    Print(TableHead(tool, options));
   }
   bool right = true;
   for (const Problem& problem : options.problems) {
