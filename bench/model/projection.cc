@@ -236,20 +236,21 @@ class Projector {
   void Halving() {
     double bytes = work_.bytes / per_node_ / 2;
     for (uint32_t behind = 1; behind < nodes_; behind *= 2, bytes /= 2) {
-      const bool last = behind * 2 == nodes_;
-      Reduce({bytes, 1.0 * per_node_ * behind, 1.0 * per_node_ * (behind / 2), last ? 0 : bytes / 2,
-              2.0 * per_node_ * behind},
-             {Rail()}, true);
+      Reduce(Doubled(behind, bytes, bytes / 2), {Rail()}, true);
     }
   }
+  // The whole shard each time.
   void RecursiveDoubling() {
     const double bytes = work_.bytes / per_node_;
     for (uint32_t behind = 1; behind < nodes_; behind *= 2) {
-      const bool last = behind * 2 == nodes_;
-      Reduce({bytes, 1.0 * per_node_ * behind, 1.0 * per_node_ * (behind / 2), last ? 0 : bytes,
-              2.0 * per_node_ * behind},
-             {Rail()}, true);
+      Reduce(Doubled(behind, bytes, bytes), {Rail()}, true);
     }
+  }
+  // A send with the inputs of `behind` nodes, between one with half and one with twice as many.
+  Hop Doubled(uint32_t behind, double bytes, double next_bytes) const {
+    const uint32_t inputs = per_node_ * behind, before = behind == 1 ? 0 : inputs / 2;
+    const bool last = behind * 2 == nodes_;
+    return {bytes, 1.0 * inputs, 1.0 * before, last ? 0 : next_bytes, 2.0 * inputs};
   }
 
   // --- Final values ---
