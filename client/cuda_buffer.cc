@@ -9,6 +9,8 @@
 namespace spccl::client {
 namespace {
 
+constexpr uint32_t kLookForFreedEvery = 256;
+
 shm::Request RequestOf(const CudaExport& exported) {
   shm::Request request{};
   request.type = shm::RequestType::kRegisterCuda;
@@ -71,6 +73,8 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
     uint64_t bytes) {
   std::vector<std::shared_ptr<CudaBuffer>> dropped;  // end after the lock
   const std::lock_guard lock(mutex_);
+  // A program that frees memory and hands over no other must not keep it from its GPU for ever.
+  if (++gets_ % kLookForFreedEvery == 0) DropFreedLocked(&dropped);
   const auto found = entries_.find(first.buffer_id);
   if (found != entries_.end() && found->second.session_serial == session->serial()) {
     const Entry& entry = found->second;

@@ -1,7 +1,7 @@
 // GPU memory that the daemon was given, and the table of it.
 //
 // Kept by the driver's buffer id, never by address: after a free the address may be another
-// allocation's. What was freed is given up when new memory is handed over.
+// allocation's. What was freed is given up when new memory is handed over, and now and then.
 #pragma once
 
 #include <atomic>
@@ -78,6 +78,7 @@ class CudaBuffers {
 
   CudaMemory* const memory_;
   std::mutex mutex_;
+  uint32_t gets_ = 0;
   std::unordered_map<uint64_t, Entry> entries_;  // by the first piece's buffer id
 };
 

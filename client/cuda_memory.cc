@@ -48,14 +48,14 @@ absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Find(const void*
   if (found != known_.end() && (found->second == nullptr || found->second->Contains(address, 1))) {
     return found->second;
   }
-  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<const DeviceMemory> memory, Query(address, id));
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<const DeviceMemory> memory, QueryLocked(address, id));
   if (known_.size() >= kMostKnown) known_.clear();
   known_[id] = memory;
   return memory;
 }
 
-absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Query(uint64_t address,
-                                                                      uint64_t buffer_id) {
+absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::QueryLocked(uint64_t address,
+                                                                            uint64_t buffer_id) {
   const cuda::Driver& cuda = *driver();
   unsigned type = 0, managed = 0;
   if (!Attribute(cuda, cuda::kPointerAttributeMemoryType, address, &type) ||
@@ -68,6 +68,9 @@ absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Query(uint64_t a
   SPCCL_RETURN_IF_ERROR(cuda.ToStatus(
       cuda.PointerGetAttribute(&memory->device, cuda::kPointerAttributeDeviceOrdinal, address),
       "asking for the GPU of a pointer"));
+  SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, ContextOfLocked(memory->device));
+  const cuda::ScopedContext current(cuda, context);
+  SPCCL_RETURN_IF_ERROR(current.status());
   DevicePtr base = 0;
   size_t bytes = 0;
   SPCCL_RETURN_IF_ERROR(
@@ -118,6 +121,10 @@ bool CudaMemory::IsStill(const DeviceMemory& memory) const {
 
 absl::StatusOr<cuda::Context> CudaMemory::ContextOf(int device) {
   const std::lock_guard lock(mutex_);
+  return ContextOfLocked(device);
+}
+
+absl::StatusOr<cuda::Context> CudaMemory::ContextOfLocked(int device) {
   const auto found = contexts_.find(device);
   if (found != contexts_.end()) return found->second;
   cuda::Context context = nullptr;

@@ -74,7 +74,10 @@ class CudaMemory {
   absl::StatusOr<cuda::Context> ContextOf(int device);
 
  private:
-  absl::StatusOr<std::shared_ptr<const DeviceMemory>> Query(uint64_t address, uint64_t buffer_id);
+  absl::StatusOr<cuda::Context> ContextOfLocked(int device);
+  // The driver's answers, all of them.
+  absl::StatusOr<std::shared_ptr<const DeviceMemory>> QueryLocked(uint64_t address,
+                                                                  uint64_t buffer_id);
 
   std::atomic<const cuda::Driver*> driver_{nullptr};
   std::mutex mutex_;

@@ -12,10 +12,11 @@ class WorkPart final : public GpuPart {
  public:
   explicit WorkPart(std::shared_ptr<GpuWork> work) : work_(std::move(work)) {}
 
-  void End(const absl::Status& result) override {
+  void End(const absl::Status& result, bool by_daemon) override {
     const GpuWork& work = *work_;
-    // The daemon's stream has written it where all went well.
-    if (!result.ok()) work.order->StoreDone(work.use);
+    // Not once more: the next replay, of this graph or of another that has got the slot, would take
+    // it for its own.
+    if (!result.ok() && !by_daemon) work.order->StoreDone(work.use);
     // What was captured keeps its slot and its buffer for the next replay.
     if (work.use.is_captured()) return;
     const bool is_staged = work.places.staging != nullptr;
@@ -83,18 +84,20 @@ void ForgetCaptured(void* data) {
   if ((*work)->places.staging != nullptr) (*work)->places.staging->NoteEnd(true);
 }
 
-// What the graph that is being captured on the stream owns from now on; gone with it.
+// The graph that is being captured on the stream owns it from now on; it goes with it.
 absl::Status GiveToGraph(const cuda::Driver& driver, cuda::Stream stream,
-                         std::shared_ptr<GpuWork>* work) {
+                         std::unique_ptr<std::shared_ptr<GpuWork>> work) {
   int status = 0;
   cuda::Graph graph = nullptr;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(
       driver.StreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr),
       "cuStreamGetCaptureInfo"));
   cuda::UserObject object = nullptr;
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
-      driver.UserObjectCreate(&object, work, ForgetCaptured, 1, cuda::kUserObjectNoDestructorSync),
-      "cuUserObjectCreate"));
+  SPCCL_RETURN_IF_ERROR(
+      driver.ToStatus(driver.UserObjectCreate(&object, work.get(), ForgetCaptured, 1,
+                                              cuda::kUserObjectNoDestructorSync),
+                      "cuUserObjectCreate"));
+  (void)work.release();
   const absl::Status given =
       driver.ToStatus(driver.GraphRetainUserObject(graph, object, 1, cuda::kGraphUserObjectMove),
                       "cuGraphRetainUserObject");
@@ -103,6 +106,11 @@ absl::Status GiveToGraph(const cuda::Driver& driver, cuda::Stream stream,
 }
 
 }  // namespace
+
+void GpuWork::GiveUp() const {
+  if (use.slot != shm::kNoOrder) order->GiveBack(use, /*was_passed=*/true);
+  if (places.staging != nullptr) places.staging->NoteEnd(/*daemon_let_go=*/true);
+}
 
 std::shared_ptr<Operation> GpuWork::NewOperation(const std::shared_ptr<Comm>& owner,
                                                  const std::shared_ptr<GpuWork>& self) const {
@@ -119,6 +127,7 @@ absl::Status EnqueueDirect(const cuda::Driver& /*driver*/, const std::shared_ptr
   absl::Status status = work->order->EnqueueReady(work->use, stream);
   if (status.ok()) status = work->order->EnqueueWait(work->use, stream);
   if (!status.ok()) {
+    // `ready` may be on the stream.
     work->order->GiveBack(work->use, /*was_passed=*/false);
     return status;
   }
@@ -130,24 +139,36 @@ absl::Status EnqueueDirect(const cuda::Driver& /*driver*/, const std::shared_ptr
   return status;
 }
 
+namespace {
+
+// The rest of EnqueueStaged, once it has its place in the communicator's order.
+absl::Status EnqueueReserved(const cuda::Driver& driver, const std::shared_ptr<Comm>& comm,
+                             const std::shared_ptr<Operation>& op,
+                             const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
+  auto submittal = std::make_unique<Submittal>(Submittal{comm, op, work});
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()),
+                                        "cuLaunchHostFunc"));
+  (void)submittal.release();
+  SPCCL_RETURN_IF_ERROR(work->order->EnqueueWait(work->use, stream));
+  return CopyOut(driver, *work, stream);
+}
+
+}  // namespace
+
 absl::Status EnqueueStaged(const cuda::Driver& driver, const std::shared_ptr<Comm>& comm,
                            const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
   const std::shared_ptr<Operation> op = work->NewOperation(comm, work);
-  SPCCL_RETURN_IF_ERROR(CopyIn(driver, *work, stream));
-  SPCCL_RETURN_IF_ERROR(comm->null_stream()->Reserve(op));
-  auto submittal = std::make_unique<Submittal>(Submittal{comm, op, work});
-  absl::Status status = driver.ToStatus(driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()),
-                                        "cuLaunchHostFunc");
-  const bool submits = status.ok();
-  if (submits) {
-    (void)submittal.release();
-    status = work->order->EnqueueWait(work->use, stream);
-    if (status.ok()) status = CopyOut(driver, *work, stream);
+  absl::Status status = CopyIn(driver, *work, stream);
+  if (status.ok()) status = comm->null_stream()->Reserve(op);
+  if (!status.ok()) {
+    work->GiveUp();
+    return status;
   }
+  status = EnqueueReserved(driver, comm, op, work, stream);
   // Also after an error: what is enqueued so far may run.
   const absl::Status recorded = work->places.staging->RecordLastCopy(stream);
   if (status.ok()) status = recorded;
-  // It has its place in the communicator's order, which cannot be given back.
+  // Its place in the communicator's order cannot be given back.
   if (!status.ok()) comm->null_stream()->FailReserved(op, status);
   return status;
 }
@@ -156,8 +177,7 @@ absl::Status EnqueueCaptured(const cuda::Driver& driver, const std::shared_ptr<G
                              cuda::Stream stream) {
   auto kept = std::make_unique<std::shared_ptr<GpuWork>>(work);
   std::shared_ptr<GpuWork>* const data = kept.get();
-  SPCCL_RETURN_IF_ERROR(GiveToGraph(driver, stream, data));
-  (void)kept.release();
+  SPCCL_RETURN_IF_ERROR(GiveToGraph(driver, stream, std::move(kept)));
   SPCCL_RETURN_IF_ERROR(CopyIn(driver, *work, stream));
   if (work->places.staging == nullptr) {
     SPCCL_RETURN_IF_ERROR(work->order->EnqueueReady(work->use, stream));

@@ -1,8 +1,6 @@
 #include "client/gpu_launch.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,12 +14,6 @@ constexpr size_t kStagingAlign = 256;
 
 uint64_t AddressOf(const void* data) {
   return reinterpret_cast<uint64_t>(data);
-}
-
-// As for ordinary memory: "1" copies where the daemon could reach it.
-bool ForcesStaging() {
-  const char* const text = std::getenv("SPCCL_FORCE_STAGING");
-  return text != nullptr && std::string_view(text) == "1";
 }
 
 absl::StatusOr<shm::BufferRef> HandOver(CudaBuffers* buffers,
@@ -122,12 +114,10 @@ absl::StatusOr<std::optional<GpuCall>> GpuClient::Find(const CollectiveCall& cal
   const bool has_host_send = bytes.send_bytes > 0 && gpu.send == nullptr;
   const bool has_host_recv = bytes.recv_bytes > 0 && gpu.recv == nullptr;
   if (has_host_send || has_host_recv) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(has_host_send ? "sendbuff is host memory and recvbuff is"
-                                   : "recvbuff is host memory and "
-                                     "sendbuff is",
-                     " memory of GPU ", gpu.any().device,
-                     ": an operation's buffers must all be on GPUs or all on the host"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        has_host_send ? "sendbuff" : "recvbuff", " is host memory and ",
+        has_host_send ? "recvbuff" : "sendbuff", " is memory of GPU ", gpu.any().device,
+        ": an operation's buffers must all be on GPUs or all on the host"));
   }
   if (gpu.send != nullptr) {
     SPCCL_RETURN_IF_ERROR(memory_.CheckRange(gpu.send, AddressOf(call.send), bytes.send_bytes));
@@ -163,7 +153,7 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> GpuClient::Register(
   Prepare(session);
   const auto first = std::make_shared<const DeviceMemory>(memory);
   SPCCL_RETURN_IF_ERROR(memory_.CheckRange(first, AddressOf(data), bytes));
-  if (ForcesStaging()) return std::shared_ptr<CudaBuffer>();
+  if (session->forces_staging()) return std::shared_ptr<CudaBuffer>();
   auto buffer = buffers_.Get(session, memory, AddressOf(data), bytes);
   if (absl::IsUnimplemented(buffer.status())) return std::shared_ptr<CudaBuffer>();
   if (buffer.ok()) (*buffer)->AddHandle();
@@ -180,7 +170,7 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
   const RelaxedCapture relaxed(driver);
   SPCCL_ASSIGN_OR_RETURN(work->order, OrderOf(session, context));
   GpuPlaces& places = work->places;
-  absl::Status direct = ForcesStaging() ? absl::UnimplementedError("") : absl::OkStatus();
+  absl::Status direct = session->forces_staging() ? absl::UnimplementedError("") : absl::OkStatus();
   const auto hand_over = [&](const std::shared_ptr<const DeviceMemory>& memory, const void* data,
                              size_t bytes, shm::BufferRef* ref) {
     if (!direct.ok() || memory == nullptr) return;
@@ -210,8 +200,11 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
 absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const CollectiveCall& call,
                                const Footprint& bytes, const GpuCall& gpu) {
   const cuda::Driver& driver = *memory_.driver();
-  SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(gpu.any().device));
+  SPCCL_ASSIGN_OR_RETURN(cuda::Context context, memory_.ContextOf(gpu.any().device));
   const SomeContext current(driver, context);
+  // Of a program that makes contexts of its own, the stream's is another.
+  cuda::Context of_stream = nullptr;
+  if (driver.StreamGetCtx(gpu.stream, &of_stream) == cuda::kSuccess) context = of_stream;
   int capture = cuda::kStreamCaptureStatusNone;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.StreamIsCapturing(gpu.stream, &capture),
                                         "asking whether the stream is being captured"));
@@ -221,11 +214,19 @@ absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const Collecti
   SPCCL_RETURN_IF_ERROR(Place(comm->session(), gpu, context, work.get()));
   if (is_captured) {
     const auto use = work->order->TakeForCapture();
-    if (!use) return TooManyCaptured();
+    if (!use) {
+      work->GiveUp();
+      return TooManyCaptured();
+    }
     work->use = *use;
     return EnqueueCaptured(driver, work, gpu.stream);
   }
-  SPCCL_ASSIGN_OR_RETURN(work->use, TakeSlot(comm, work->order.get()));
+  const auto use = TakeSlot(comm, work->order.get());
+  if (!use.ok()) {
+    work->GiveUp();
+    return use.status();
+  }
+  work->use = *use;
   return work->places.staging != nullptr ? EnqueueStaged(driver, comm, work, gpu.stream)
                                          : EnqueueDirect(driver, comm, work, gpu.stream);
 }

@@ -229,7 +229,9 @@ void Operation::Finish(absl::Status result) {
   if (gpu_part_ != nullptr) {
     // Nobody waits for its result: the communicator's health tells of it.
     if (!result_.ok()) comm_->NoteAsyncError(result_);
-    std::exchange(gpu_part_, nullptr)->End(result_);
+    // A dead session's daemon has said nothing.
+    const bool by_daemon = is_submitted() && comm_->session()->Health().ok();
+    std::exchange(gpu_part_, nullptr)->End(result_, by_daemon);
   }
   // Release: whoever sees it finished sees the result and what was done to the memory.
   finished_.store(true, std::memory_order_release);

@@ -21,9 +21,10 @@ class Comm;
 class GpuPart {
  public:
   virtual ~GpuPart() = default;
-  // Once, when it has ended, however: lets the stream go on. Any thread, with locks held: calls
-  // neither the driver nor the rings, and waits for nothing.
-  virtual void End(const absl::Status& result) = 0;
+  // Once, when it has ended, however: lets the stream go on. `by_daemon`: which has done so
+  // already. Any thread, with locks held: calls neither the driver nor the rings, and waits for
+  // nothing.
+  virtual void End(const absl::Status& result, bool by_daemon) = 0;
 };
 
 // Made by the caller's thread, then driven by its stream: under the stream's lock until it is

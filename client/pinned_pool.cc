@@ -20,7 +20,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedBuffer::Create(const cuda::D
                                                                    size_t bytes) {
   SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region, Region::Allocate(bytes));
   region->SetStages(gpu.bytes);
-  std::shared_ptr<PinnedBuffer> buffer(new PinnedBuffer(driver, std::move(region)));
+  std::shared_ptr<PinnedBuffer> buffer(new PinnedBuffer(driver, context, std::move(region)));
   const cuda::ScopedContext current(driver, context);
   SPCCL_RETURN_IF_ERROR(current.status());
   SPCCL_RETURN_IF_ERROR(
@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Take(const cuda::Drive
         continue;
       }
       const size_t held = buffer.region().size_bytes();
-      if (free && held >= bytes && held / 4 <= rounded) {
+      if (free && buffer.context_ == context && held >= bytes && held / 4 <= rounded) {
         buffer.ended_.store(false, std::memory_order_relaxed);
         buffers_.splice(buffers_.begin(), buffers_, at);
         return buffers_.front();

@@ -43,10 +43,11 @@ class PinnedBuffer {
 
  private:
   friend class PinnedPool;
-  PinnedBuffer(const cuda::Driver& driver, std::shared_ptr<Region> region)
-      : driver_(driver), region_(std::move(region)) {}
+  PinnedBuffer(const cuda::Driver& driver, cuda::Context context, std::shared_ptr<Region> region)
+      : driver_(driver), context_(context), region_(std::move(region)) {}
 
   const cuda::Driver& driver_;
+  const cuda::Context context_;  // of the event, and so of the streams that copy
   const std::shared_ptr<Region> region_;
   cuda::Event last_copy_ = nullptr;
   bool registered_ = false;

@@ -134,6 +134,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
     SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->ProbeAttach());
   }
   session->least_relay_bytes_ = least_relay_bytes;
+  session->forces_staging_ = forces_staging;
   return session;
 }
 

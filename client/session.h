@@ -66,6 +66,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Whether the daemon may be given addresses in ordinary memory of this process (found out at the
   // start; no under SPCCL_FORCE_STAGING=1).
   bool can_attach() const { return can_attach_; }
+  // SPCCL_FORCE_STAGING=1: neither may it be given memory of GPUs.
+  bool forces_staging() const { return forces_staging_; }
   // From how many bytes on an all-reduce on ordinary memory is offered a relay.
   size_t least_relay_bytes() const { return least_relay_bytes_; }
 
@@ -96,6 +98,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const uint64_t serial_;
   uint16_t minor_ = 0;
   bool can_attach_ = false;
+  bool forces_staging_ = false;
   size_t least_relay_bytes_ = 0;
   std::unique_ptr<Rings> rings_;
   std::atomic<uint32_t> comms_{0};

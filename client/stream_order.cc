@@ -61,6 +61,14 @@ absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
 
 std::optional<StreamOrder::Use> StreamOrder::Take() {
   const std::lock_guard lock(mutex_);
+  if (free_.empty()) {
+    std::erase_if(passing_, [this](const Use& use) {
+      const std::atomic<uint32_t>& ready = memory()->slots[use.slot].ready;
+      if (ready.load(std::memory_order_acquire) != use.value) return false;
+      free_.push_back(use.slot);
+      return true;
+    });
+  }
   if (free_.empty()) return std::nullopt;
   const uint32_t slot = free_.back();
   free_.pop_back();
@@ -76,9 +84,12 @@ std::optional<StreamOrder::Use> StreamOrder::TakeForCapture() {
 }
 
 void StreamOrder::GiveBack(const Use& use, bool was_passed) {
-  if (!was_passed) return;
   const std::lock_guard lock(mutex_);
-  (use.is_captured() ? free_captured_ : free_).push_back(use.slot);
+  if (!was_passed) {
+    passing_.push_back(use);
+  } else {
+    (use.is_captured() ? free_captured_ : free_).push_back(use.slot);
+  }
 }
 
 uint64_t StreamOrder::PointerTo(const std::atomic<uint32_t>& word) const {

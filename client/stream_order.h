@@ -35,8 +35,8 @@ class StreamOrder {
   // Null: all are in use.
   std::optional<Use> Take();
   std::optional<Use> TakeForCapture();
-  // The operation has completed. With `was_passed` false the slot is not used again: its stream may
-  // still have to write to it.
+  // The operation has completed. With `was_passed` false its stream may still have to write
+  // `ready`: the slot is used again when it has.
   void GiveBack(const Use& use, bool was_passed);
 
   // What a stream does at the operation's place; `stream`'s context, or the thread's for those that
@@ -60,6 +60,7 @@ class StreamOrder {
   std::mutex mutex_;
   uint32_t values_[shm::kEagerSlots] = {};  // of each slot's last use
   std::vector<uint32_t> free_, free_captured_;
+  std::vector<Use> passing_;  // not passed yet, when last looked at
 };
 
 }  // namespace spccl::client

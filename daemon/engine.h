@@ -140,6 +140,8 @@ class Engine {
   absl::Status OpenRelays(CommEntry& entry);
   // engine_gpu.cc
   void RegisterCuda(Session& session, const shm::Request& request, std::vector<UniqueFd> fds);
+  absl::StatusOr<runtime::Gpu*> FindGpu(const cuda::Uuid& uuid);
+  static const Buffer* FindSame(const Session& session, const Buffer& buffer, int gpu);
   void OnOpened(uint64_t session_id, uint64_t request_id, Buffer buffer,
                 const absl::StatusOr<GpuMemoryRef>& memory);
   void HandOutOrder(Session& session, const shm::Request& request);

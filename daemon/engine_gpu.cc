@@ -1,5 +1,4 @@
 // What clients ask about GPU memory.
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -9,46 +8,57 @@
 
 namespace spccl::daemon {
 
+absl::StatusOr<runtime::Gpu*> Engine::FindGpu(const cuda::Uuid& uuid) {
+  if (hooks_.gpus == nullptr) {
+    return absl::FailedPreconditionError("spccld uses no GPU (spcclctl doctor says why)");
+  }
+  runtime::Gpu* const gpu = hooks_.gpus->Find(uuid);
+  if (gpu == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("spccld does not see ", GpuName(uuid),
+                     ": it must run where all GPUs are visible (CUDA_VISIBLE_DEVICES, cgroups)"));
+  }
+  SPCCL_RETURN_IF_ERROR(gpu->status());
+  return gpu;
+}
+
+// The same memory, registered before: the driver's ids are not used twice in a process.
+const Buffer* Engine::FindSame(const Session& session, const Buffer& buffer, int gpu) {
+  for (const auto& [id, known] : session.buffers) {
+    if (known.gpu_memory != nullptr && known.driver_id == buffer.driver_id &&
+        known.gpu_kind == buffer.gpu_kind && known.gpu_memory->gpu == gpu &&
+        known.size_bytes == buffer.size_bytes) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
 void Engine::RegisterCuda(Session& session, const shm::Request& request,
                           std::vector<UniqueFd> fds) {
   const uint64_t request_id = request.request_id;
-  absl::StatusOr<GpuHandle> handle = CheckGpuHandle(request, std::move(fds));
-  absl::Status status = handle.status();
-  if (status.ok() && hooks_.gpus == nullptr) {
-    status = absl::FailedPreconditionError("spccld uses no GPU (spcclctl doctor says why)");
-  }
-  if (status.ok()) status = CheckBufferLimits(session, handle->size_bytes);
-  if (!status.ok()) return Reply(session, request_id, status);
   const auto& body = request.register_cuda;
-  cuda::Uuid uuid;
-  std::memcpy(uuid.bytes, body.gpu, sizeof uuid.bytes);
-  runtime::Gpu* const gpu = hooks_.gpus->Find(uuid);
-  if (gpu == nullptr) {
-    return Reply(session, request_id,
-                 absl::NotFoundError(absl::StrCat(
-                     "spccld does not see ", GpuName(uuid),
-                     ": it must run where all GPUs are visible (CUDA_VISIBLE_DEVICES, cgroups)")));
-  }
   Buffer buffer;
   buffer.address = body.address;
-  buffer.size_bytes = handle->size_bytes;
-  buffer.gpu_kind = handle->kind == shm::CudaHandleKind::kIpc ? GpuKind::kIpc : GpuKind::kFd;
-  buffer.gpu_id = uuid;
-  // The same memory once more: the driver's ids are not used twice in a process.
-  const auto same = std::find_if(session.buffers.begin(), session.buffers.end(), [&](auto& each) {
-    return each.second.gpu_memory != nullptr && each.second.driver_id == body.driver_buffer_id &&
-           each.second.gpu_kind == buffer.gpu_kind && each.second.gpu_memory->gpu == gpu->index() &&
-           each.second.size_bytes == buffer.size_bytes;
-  });
+  buffer.size_bytes = body.size_bytes;
   buffer.driver_id = body.driver_buffer_id;
-  if (same != session.buffers.end()) {
-    buffer.gpu_memory = same->second.gpu_memory;
-    buffer.memory_id = same->second.memory_id;
+  buffer.gpu_kind = body.kind == shm::CudaHandleKind::kIpc ? GpuKind::kIpc : GpuKind::kFd;
+  std::memcpy(buffer.gpu_id.bytes, body.gpu, sizeof buffer.gpu_id.bytes);
+  absl::StatusOr<GpuHandle> handle = CheckGpuHandle(request, std::move(fds));
+  if (!handle.ok()) return Reply(session, request_id, handle.status());
+  const absl::StatusOr<runtime::Gpu*> gpu = FindGpu(buffer.gpu_id);
+  if (!gpu.ok()) return Reply(session, request_id, gpu.status());
+  if (const absl::Status room = CheckBufferLimits(session, buffer.size_bytes); !room.ok()) {
+    return Reply(session, request_id, room);
+  }
+  if (const Buffer* const same = FindSame(session, buffer, (*gpu)->index()); same != nullptr) {
+    buffer.gpu_memory = same->gpu_memory;
+    buffer.memory_id = same->memory_id;
     return Reply(session, request_id, absl::OkStatus(), *AddBuffer(session, std::move(buffer)));
   }
   buffer.memory_id = registry_.next_memory_id++;
   // Off the core thread: it takes about a millisecond.
-  imports_->Open(*gpu, *std::move(handle),
+  imports_->Open(**gpu, *std::move(handle),
                  [this, session_id = session.id, request_id,
                   buffer = std::move(buffer)](const absl::StatusOr<GpuMemoryRef>& memory) {
                    OnOpened(session_id, request_id, buffer, memory);
@@ -111,6 +121,8 @@ void Engine::OnOrder(uint64_t session_id, uint64_t request_id,
   reply.request_id = request_id;
   Send(*session, reply, {session->order_memory.get()});
 }
+
+static_assert(shm::kReadyByCpu == runtime::kReadyByCpu);
 
 std::shared_ptr<const runtime::GpuOrder> Engine::OrderOf(const Session& session,
                                                          const shm::Submission& slot) {

@@ -11,6 +11,10 @@
 
 namespace spccl::runtime {
 
+// What a CPU writes to a counting `ready` whose rank's stream has not got there: the value plus this,
+// which lets through whoever waits, and tells the rank's side that its stream is still to come.
+inline constexpr uint32_t kReadyByCpu = uint32_t{1} << 30;
+
 struct GpuOrder {
   // As the GPUs' streams name the words (cuda::DevicePtr), and as this process does. The owner of
   // the memory outlives the operation.

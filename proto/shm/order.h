@@ -5,7 +5,9 @@
 //
 // An operation names one slot (Submission::order_slot). Slots below kEagerSlots count: the client
 // gives each use of a slot a value one above the last, the stream of the rank writes it to `ready`
-// and waits until `done` has reached it. A slot may be used again once its operation has completed.
+// and waits until `done` has reached it. A slot may be used again once its operation has completed;
+// after an error, once its stream has also written `ready`: where the daemon has let itself through
+// instead, `ready` is the value plus kReadyByCpu until then.
 // The others are for operations that were captured in a CUDA graph, one slot each for as long as
 // the graph lives: the value is always 1, the daemon's stream takes `ready` back to 0 when it has
 // seen it, and the rank's stream takes `done` back, so that a replay finds the slot as the capture
@@ -22,6 +24,7 @@ inline constexpr uint32_t kEagerSlots = 256;  // as many as a session has operat
 inline constexpr uint32_t kCapturedSlots = 1024;
 inline constexpr uint32_t kOrderSlots = kEagerSlots + kCapturedSlots;
 inline constexpr uint32_t kNoOrder = UINT32_MAX;
+inline constexpr uint32_t kReadyByCpu = uint32_t{1} << 30;  // as in collective/runtime/gpu_order.h
 
 // A line each, so that one side's writes do not take the other's line away.
 struct OrderSlot {

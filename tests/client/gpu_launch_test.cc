@@ -199,6 +199,17 @@ TEST_F(GpuLaunchTest, AFailedOperationFailsTheCommunicatorAndLetsTheStreamGoOn) 
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
+TEST_F(GpuLaunchTest, SlotsAreUsedAgainAfterErrorsToo) {
+  void* const memory = NewBuffer();
+  daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
+  for (uint32_t i = 0; i < shm::kEagerSlots + 10; ++i) {
+    const spcclComm_t comm = OneRank();
+    ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+    gpu_.Synchronize(stream_);
+    ASSERT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  }
+}
+
 TEST_F(GpuLaunchTest, TheDaemonsDeathLetsAllStreamsGoOn) {
   const spcclComm_t comm = OneRank();
   void* const memory = NewBuffer();

@@ -9,9 +9,20 @@ namespace spccl::runtime {
 namespace {
 
 // Acquire: what the rank's stream did before it wrote the word comes before what follows here.
-bool Reached(const GpuOrder& order) {
-  const uint32_t now = order.ready->load(std::memory_order_acquire);
+bool Reached(const GpuOrder& order, uint32_t now) {
   return order.resets ? now == order.value : static_cast<int32_t>(now - order.value) >= 0;
+}
+bool Reached(const GpuOrder& order) {
+  return Reached(order, order.ready->load(std::memory_order_acquire));
+}
+
+// For a rank that does not come. What its stream writes just now stays.
+void LetThrough(const GpuOrder& order) {
+  const uint32_t value = order.resets ? order.value : order.value + kReadyByCpu;
+  uint32_t now = order.ready->load(std::memory_order_acquire);
+  while (!Reached(order, now) &&
+         !order.ready->compare_exchange_weak(now, value, std::memory_order_acq_rel)) {
+  }
 }
 
 }  // namespace
@@ -101,9 +112,7 @@ void GpuRunner::Cancel() {
   const std::lock_guard lock(mutex_);
   if (passed_ || cancelled_) return;
   cancelled_ = true;
-  for (const auto& order : orders_) {
-    if (!Reached(*order)) order->ready->store(order->value, std::memory_order_release);
-  }
+  for (const auto& order : orders_) LetThrough(*order);
 }
 
 void GpuRunner::End() {
