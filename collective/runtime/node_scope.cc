@@ -184,7 +184,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(
   const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
   SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));
   if (!rails.empty()) {
-    options.runner = std::make_shared<GpuRunner>(*gpus, std::move(rails), local);
+    options.runner = std::make_shared<GpuRunner>(*gpus, std::move(rails), local, op, settings);
   }
   options.transport = std::make_unique<transport::MeshTransport>(is_local_, std::move(far));
   return PlannedTask{

@@ -5,6 +5,8 @@
 #include <coroutine>
 #include <exception>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -78,6 +80,49 @@ class Polled {
  private:
   Gpu& gpu_;
   std::function<bool()> check_;
+};
+// Several parts of some work, on several GPUs. Each part keeps it.
+class Join {
+ public:
+  Join(Gpu& home, size_t parts) : home_(home), left_(parts) {}
+  // A part has ended. Thread-safe.
+  void Arrive(const absl::Status& status) {
+    std::coroutine_handle<> caller;
+    {
+      const std::lock_guard lock(mutex_);
+      status_.Update(status);
+      if (--left_ == 0) caller = caller_;
+    }
+    if (caller) home_.Post([caller] { caller.resume(); });
+  }
+
+ private:
+  friend class Arrived;
+  Gpu& home_;
+  std::mutex mutex_;
+  std::coroutine_handle<> caller_;
+  size_t left_;
+  absl::Status status_;
+};
+
+// status = co_await Arrived(join): on the home GPU's issuing thread; goes on there when all parts
+// have arrived, with the first error.
+class Arrived {
+ public:
+  explicit Arrived(std::shared_ptr<Join> join) : join_(std::move(join)) {}
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> caller) {
+    const std::lock_guard lock(join_->mutex_);
+    join_->caller_ = caller;
+    return join_->left_ > 0;
+  }
+  absl::Status await_resume() {
+    const std::lock_guard lock(join_->mutex_);
+    return join_->status_;
+  }
+
+ private:
+  const std::shared_ptr<Join> join_;
 };
 // NOLINTEND(readability-identifier-naming)
 

@@ -23,7 +23,7 @@ Detached RunOnGpu(Gpus& gpus, Gpu& gpu, const StepContext& context, StepArgs arg
 
 // One run of steps on one slice: what RunOnGpu awaits between these calls. The issuing thread's.
 //
-// gpu_run.cc: receiving, reducing, storing; gpu_run_send.cc: sending.
+// gpu_run.cc: receiving, reading, storing; gpu_run_reduce.cc: reductions; gpu_run_send.cc: sending.
 class GpuRun {
  public:
   GpuRun(Gpus& gpus, Gpu& gpu, const StepContext& context, StepArgs args);
@@ -76,7 +76,6 @@ class GpuRun {
   policy::Link LinkTo(uint32_t peer) const { return context_.LinkBetween(args_.participant, peer); }
   absl::Status Kernel(int error, std::string_view what);
   absl::Status Driver(cuda::Result result, std::string_view what);
-  device::DeviceFrame InfoOf(const Frame& frame) const;
   static bool IsDense(const Frame& frame);
   static std::byte* ValuesOf(const Frame& frame) { return frame.data() + sizeof(FrameHeader); }
   DType TypeOnTheWay(const plan::Step& step) const;

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "collective/runtime/cuda/gpu_run.h"
+#include "collective/runtime/cuda/gpu_work.h"
 #include "collective/runtime/cuda/names.h"
 #include "kernels/host/codec.h"
 
@@ -31,7 +32,7 @@ void GpuRun::PassOn(std::span<const Step> sends, Frame frame) {
   if (sends.empty()) return;
   policy::Link link = policy::Link::kIntra;
   for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
-  const auto format = static_cast<Format>(static_cast<const FrameHeader*>(frame.header())->format);
+  const auto format = static_cast<Format>(HeaderOf(frame).format);
   result_.decision = args_.policy->PassOn(sends[0].phase, link, format, frame.size_bytes());
   sends_ = sends;
   type_ = op_.dtype;
@@ -92,33 +93,15 @@ void GpuRun::NoteInputCounted() {
 }
 
 absl::Status GpuRun::Compress() {
-  const Format format = result_.decision.format;
-  const uint64_t scratch_bytes = codec_.scratch_bytes(Code(format), Code(type_), elements_);
-  SPCCL_ASSIGN_OR_RETURN(const uint64_t scratch, gpu_.ScratchOf(args_.lane, scratch_bytes));
-  SPCCL_ASSIGN_OR_RETURN(frame_,
-                         gpu_.TakeFrame(MaxFrameBytes(format, type_, elements_) + kEncodeSlack));
-  const cuda::Driver& driver = *gpus_.driver();
-  auto* const stream = static_cast<cuda::Stream>(queue_.stream);
-  // Others encode with it, in other sizes and formats: what must be zero at first lies in front,
-  // and pici needs nothing else.
-  const uint64_t states = codec_.scratch_bytes(Code(Format::kPici), Code(type_), elements_);
-  SPCCL_RETURN_IF_ERROR(
-      Driver(driver.MemsetD8Async(scratch, 0, std::min(states, scratch_bytes), stream),
-             "cuMemsetD8Async"));
-  SPCCL_RETURN_IF_ERROR(
-      Kernel(codec_.encode(&queue_, Code(format), Code(type_), values_, elements_, frame_.data(),
-                           reinterpret_cast<void*>(scratch)),  // NOLINT(performance-no-int-to-ptr)
-             "encode"));
-  return Driver(driver.MemcpyAsync(PointerOf(frame_.header()), PointerOf(frame_.data()),
-                                   sizeof(FrameHeader), stream),
-                "cuMemcpyAsync");
+  busy_ = true;
+  return EnqueueEncode(gpus_, gpu_, args_.lane, result_.decision.format, type_, values_, elements_,
+                       &frame_);
 }
 
 void GpuRun::NoteCompressed() {
   Decision& decision = result_.decision;
-  const auto* const header = static_cast<const FrameHeader*>(frame_.header());
-  const uint64_t nnz = header->nnz;
-  frame_.set_size_bytes(sizeof(FrameHeader) + header->payload_bytes);
+  const uint64_t nnz = HeaderOf(frame_).nnz;
+  frame_.set_size_bytes(SizeOfFrame(frame_));
   result_.density_known = true;
   if (!counted_) {
     if (decision.reason == Reason::kFirst) {

@@ -27,8 +27,9 @@ void LetThrough(const GpuOrder& order) {
 
 }  // namespace
 
-GpuRunner::GpuRunner(Gpus& gpus, std::vector<Gpu*> rails, std::span<const RankBuffers> local)
-    : gpus_(gpus), rails_(std::move(rails)) {
+GpuRunner::GpuRunner(Gpus& gpus, std::vector<Gpu*> rails, std::span<const RankBuffers> local,
+                     const OpDesc& op, const policy::Settings& settings)
+    : gpus_(gpus), rails_(std::move(rails)), intra_(settings, op, rails_.size()) {
   SPCCL_CHECK(!rails_.empty());
   for (const RankBuffers& rank : local) {
     if (rank.order != nullptr) orders_.push_back(rank.order);
@@ -41,7 +42,13 @@ void GpuRunner::Begin(const StepContext& /*context*/, std::function<void(absl::S
 
 void GpuRunner::Run(const StepContext& context, StepArgs args,
                     std::function<void(StepResult)> ended) {
-  RunOnGpu(gpus_, RailOf(args.lane), context, std::move(args), std::move(ended));
+  Gpu& rail = RailOf(args.lane);
+  const plan::Plan& plan = context.plan->plan;
+  if (plan.participants() == 1 && intra_.TriesSparse(args.lane)) {
+    ExchangeOnGpus(gpus_, rail, intra_, context, std::move(args), std::move(ended));
+  } else {
+    RunOnGpu(gpus_, rail, context, std::move(args), std::move(ended));
+  }
 }
 
 bool GpuRunner::IsReady() const {

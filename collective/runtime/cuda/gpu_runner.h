@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collective/runtime/cuda/coroutine.h"
+#include "collective/runtime/cuda/gpu_exchange.h"
 #include "collective/runtime/cuda/gpus.h"
 #include "collective/runtime/gpu_order.h"
 #include "collective/runtime/host/step_runner.h"
@@ -22,7 +23,8 @@ namespace spccl::runtime {
 class GpuRunner final : public StepRunner, public std::enable_shared_from_this<GpuRunner> {
  public:
   // `rails`: at least one. `local`: of the ranks of this node, for how they are ordered.
-  GpuRunner(Gpus& gpus, std::vector<Gpu*> rails, std::span<const RankBuffers> local);
+  GpuRunner(Gpus& gpus, std::vector<Gpu*> rails, std::span<const RankBuffers> local,
+            const OpDesc& op, const policy::Settings& settings);
 
   void Begin(const StepContext& context, std::function<void(absl::Status)> begun) override;
   void Run(const StepContext& context, StepArgs args,
@@ -45,6 +47,7 @@ class GpuRunner final : public StepRunner, public std::enable_shared_from_this<G
 
   Gpus& gpus_;
   const std::vector<Gpu*> rails_;
+  IntraPolicy intra_;
 
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const GpuOrder>> orders_;

@@ -23,6 +23,22 @@ GpuSlice::GpuSlice(Gpus& gpus, Gpu& gpu, const StepContext& context, uint32_t pa
   output_ranks_ = to_owner ? owner : members;
 }
 
+std::vector<GpuSlice::Place> GpuSlice::InputPlaces() const {
+  std::vector<Place> places;
+  for (const uint32_t rank : input_ranks_) {
+    places.push_back({Send(rank).gpu(), Send(rank).address() + input_offset_});
+  }
+  return places;
+}
+
+std::vector<GpuSlice::Place> GpuSlice::OutputPlaces() const {
+  std::vector<Place> places;
+  for (const uint32_t rank : output_ranks_) {
+    places.push_back({Recv(rank).gpu(), Recv(rank).address() + output_offset_});
+  }
+  return places;
+}
+
 bool GpuSlice::Reaches(const MemoryView& memory) const {
   return gpus_.reach(static_cast<size_t>(gpu_.index()), static_cast<size_t>(memory.gpu()));
 }

@@ -27,7 +27,16 @@ class GpuSlice {
   // As in SliceMemory: one rank's, or what is to be reduced to the type of partial sums.
   bool one_input() const { return input_ranks_.size() == 1; }
   DType InputType() const { return one_input() ? context_.op.dtype : context_.partial_type(); }
-  // In rank order, when what is out of reach has been enqueued to be fetched.
+  // Where it is, in rank order.
+  struct Place {
+    int gpu;
+    uint64_t address;
+  };
+  std::vector<Place> InputPlaces() const;
+  std::vector<Place> OutputPlaces() const;
+
+  // The input as kernels read it, in rank order, when what is out of reach has been enqueued to be
+  // fetched.
   absl::StatusOr<std::span<const void* const>> Inputs();
 
   // The same slice in the memory of several ranks. What is written to all of these is complete

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Task>> MakeGpuTask(Gpus& gpus, const OpDesc& op,
                         ? options.open_lanes
                         : GpuOpenLanes(rails.size(), plan.plan->plan.participants());
   plan.transport = std::make_unique<transport::LocalTransport>();
-  plan.runner = std::make_shared<GpuRunner>(gpus, std::move(rails), ranks);
+  plan.runner = std::make_shared<GpuRunner>(gpus, std::move(rails), ranks, op, settings);
   return std::make_unique<PlanTask>(std::move(plan), std::move(done));
 }
 

@@ -22,7 +22,7 @@ inline void SetFakeEnvironment() {
   ::setenv("SPCCL_FAKE_CUDA_DELAY_US", "20", 0);
   ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 0);
   // Kernels on the fibre lane for the shortest slices only: here it is about what launches them.
-  ::setenv("SPCCL_FAKE_DEVICE_FIBRE_BYTES", "256", 0);
+  ::setenv("SPCCL_FAKE_DEVICE_FIBRE_BYTES", "128", 0);
 }
 
 inline runtime::Gpus::Options FakeGpuOptions() {

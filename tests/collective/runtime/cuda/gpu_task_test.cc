@@ -197,6 +197,38 @@ TEST(GpuTaskTest, RingsSendSparsely) {
   EXPECT_EQ(stats.result_elements, c.op.count);
 }
 
+// Across four GPUs, of which two do not reach each other. One lane at a time: the first tries.
+TEST(GpuTaskTest, GpusOfANodeExchangeSlicesCompressed) {
+  std::mt19937_64 random(TestSeed());
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    for (const DType dtype : {DType::kFloat32, DType::kBfloat16, DType::kInt8, DType::kFloat64}) {
+      for (const Codec codec : kCodecs) {
+        for (const bool sparse : {true, false}) {
+          Case c;
+          c.op = {.kind = static_cast<OpKind>(kind), .dtype = dtype, .count = 3000};
+          c.op.redop = random() % 3 == 0 && IsFloat(dtype) ? RedOp::kAvg : RedOp::kSum;
+          c.gpus = {3, 0, 1, 2, 2, 1};
+          c.op.root = static_cast<uint32_t>(random() % c.ranks());
+          c.settings = {.algorithm = Algorithm::kLocal, .codec = codec};
+          c.sparsity = sparse ? 0.98 : 0.1;
+          c.in_place = random();
+          c.slice_bytes = 4096;
+          c.open_lanes = 1;
+          OpStats stats;
+          ExpectRight(c, &random, &stats);
+          if (HasFatalFailure()) return;
+          if (sparse) {
+            EXPECT_GT(stats.wire_bytes, 0U) << Describe(c);
+            EXPECT_LT(stats.wire_bytes, stats.dense_bytes) << Describe(c);
+          } else {
+            EXPECT_EQ(stats.wire_bytes, 0U) << Describe(c);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GpuTaskTest, NothingIsTouchedBeforeItsRankIsReady) {
   std::mt19937_64 random(TestSeed());
   for (const uint64_t resets : {0, 2}) {
