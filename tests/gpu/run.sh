@@ -67,6 +67,7 @@ if [ -z "$spccl" ]; then
   if [ -x "$bin/spccl-perf" ]; then spccl="$bin"; fi
 fi
 mkdir -p "$out" || die "cannot make $out"
+out="$(realpath "$out")"
 bin="$(realpath -m "$bin")" spccl="$(realpath -m "$spccl")"
 if [ -n "$nccl" ]; then nccl="$(realpath -m "$nccl")"; fi
 
@@ -193,9 +194,7 @@ step ipc yes 30 "$bin/gpu-ipc-test"
 for ranks in 2 4 8; do
   step_if "ranks-$ranks" "$(no_perf)" 45 bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
 done
-# Several ranks may share a GPU only so.
-step_if nccl "$(no_nccl)" 60 env NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4 \
-  bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" 4 --nodes 2 "--daemon-arg=--gpu-nccl=$nccl"
+step_if nccl "$(no_nccl)" 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "$nccl" "$out"
 step bench yes 120 "$bin/gpu-codec-bench" "$kernels" --json "$out/bench.jsonl"
 
 if [ "$failed" -gt 0 ]; then

@@ -78,7 +78,7 @@ class RunTest(unittest.TestCase):
         self.assertIn("build.sh", found["build"][1])
         self.assertIn("gpu-codec-suite", found["memcheck"][1])
         self.assertTrue(found["ranks-4"][1].endswith(" 4"), found["ranks-4"])
-        self.assertIn("--nodes 2", found["nccl"][1])
+        self.assertIn("nccl.sh", found["nccl"][1])
 
     def test_passes(self):
         self.pretend()
