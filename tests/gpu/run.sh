@@ -154,6 +154,8 @@ find_sanitizer() {
 no_perf() {
   if [ ! -x "$spccl/spccl-perf" ] || [ ! -x "$spccl/spccld" ]; then
     echo "no spccl-perf and spccld in $spccl: see --spccl"
+  elif ! "$spccl/spccl-perf" --help >/dev/null 2>&1; then
+    echo "the spccl-perf of $spccl does not start here"
   elif ! "$spccl/spccl-perf" --help 2>/dev/null | grep -q -- '--device'; then
     echo "this spccl-perf knows no device buffers"
   fi
