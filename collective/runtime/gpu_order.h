@@ -11,8 +11,9 @@
 
 namespace spccl::runtime {
 
-// What a CPU writes to a counting `ready` whose rank's stream has not got there: the value plus this,
-// which lets through whoever waits, and tells the rank's side that its stream is still to come.
+// What a CPU writes to a counting `ready` whose rank's stream has not got there: the value plus
+// this, which lets through whoever waits, and tells the rank's side that its stream is still to
+// come.
 inline constexpr uint32_t kReadyByCpu = uint32_t{1} << 30;
 
 struct GpuOrder {

@@ -26,8 +26,9 @@ struct RankWorld {
 // 0: all was well; else a line number or a count.
 using RankBody = std::function<int(const RankWorld& world, const MultiProcess::Report& report)>;
 
-// Starts spccld with `flags`, forks the ranks with `environment` set in them, joins them, runs `body` in each
-// and destroys the communicator. False, with what was reported on stderr, if anything went wrong.
+// Starts spccld with `flags`, forks the ranks with `environment` set in them, joins them, runs
+// `body` in each and destroys the communicator. False, with what was reported on stderr, if
+// anything went wrong.
 bool RunRanks(int ranks, const RankBody& body,
               const std::map<std::string, std::string>& environment = {},
               const std::vector<std::string>& flags = {});

@@ -4,23 +4,23 @@
  * itself is done by the node's daemon, spccld: the library opens one session with it per process,
  * at the first call that needs it, and hands over buffers and operations.
  *
- * Memory. Buffers are host memory, or memory of GPUs (below). Of host memory, fastest is memory from spcclMemAlloc, which the daemon
- * maps too; any other memory works: the daemon copies to and from it where the system allows that
- * (cross-memory attach), else the library copies through buffers of its own. Between the call and
- * the completion of an operation its buffers belong to the operation: neither free, write nor (for
- * the receive buffer) read them.
+ * Memory. Buffers are host memory, or memory of GPUs (below). Of host memory, fastest is memory
+ * from spcclMemAlloc, which the daemon maps too; any other memory works: the daemon copies to and
+ * from it where the system allows that (cross-memory attach), else the library copies through
+ * buffers of its own. Between the call and the completion of an operation its buffers belong to the
+ * operation: neither free, write nor (for the receive buffer) read them.
  *
  * GPUs. Where the buffers of a call are memory of CUDA devices, its `stream` is the caller's CUDA
  * stream (CUstream or cudaStream_t, cast to spcclStream_t; NULL: the legacy default stream). The
- * call then only enqueues, as NCCL's does: the operation begins when the stream gets there, and what
- * is put on the stream after it begins when it has ended. Its errors come from
+ * call then only enqueues, as NCCL's does: the operation begins when the stream gets there, and
+ * what is put on the stream after it begins when it has ended. Its errors come from
  * spcclCommGetAsyncError; the stream goes on after an error, too, with what is then in the buffers.
  * The process must have initialised CUDA (cudaSetDevice, cuInit) before spcclCommInitRank. Managed
- * memory, and host memory that is registered with CUDA, are host memory. All buffers of an operation
- * are on GPUs, on all ranks, or none is. Memory that cannot be handed over to the daemon is copied
- * through the host. Under stream capture a call becomes part of the graph; each replay takes its
- * place in the communicator's order when it gets there, so let it end before other calls on the same
- * communicator.
+ * memory, and host memory that is registered with CUDA, are host memory. All buffers of an
+ * operation are on GPUs, on all ranks, or none is. Memory that cannot be handed over to the daemon
+ * is copied through the host. Under stream capture a call becomes part of the graph; each replay
+ * takes its place in the communicator's order when it gets there, so let it end before other calls
+ * on the same communicator.
  *
  * Threads. Every function may be called from any thread. Operations of one communicator are ordered
  * by their calls, so threads that share one must agree on the order among themselves, as NCCL asks.
@@ -48,8 +48,8 @@
  *     or "gap".
  *   - SPCCL_RELAY_BYTES: from how many bytes on an all-reduce on ordinary memory is run by the
  *     ranks' own processes, if all ranks say so; default 8388608.
- *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory, and GPUs', through the library's buffers even
- *     where the daemon could reach it.
+ *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory, and GPUs', through the library's buffers
+ * even where the daemon could reach it.
  *   - SPCCL_CUDA_LIBRARY: the CUDA driver, where it is not libcuda.so.1, for GPU memory.
  */
 #ifndef SPCCL_SPCCL_H_
