@@ -9,6 +9,8 @@
 #include "collective/runtime/cuda/gpu_work.h"
 #include "collective/runtime/cuda/names.h"
 #include "kernels/host/codec.h"
+#include "kernels/host/frame_header.h"
+#include "kernels/layout.h"
 
 namespace spccl::runtime {
 
@@ -33,6 +35,12 @@ Detached RunOnGpu(Gpus& gpus, Gpu& gpu, const StepContext& context, StepArgs arg
   {
     GpuRun run(gpus, gpu, context, std::move(args));
     absl::Status status = gpu.status();
+    if (status.ok() && run.MustValidate()) {
+      status = run.Validate();
+      const absl::Status end = co_await EndOf(gpu, run.stream());
+      status.Update(end);
+      if (status.ok()) status = run.CheckValidated();
+    }
     if (status.ok()) status = run.Work();
     if (status.ok() && run.CountsResult()) {
       status = run.Count();
@@ -137,20 +145,23 @@ DType GpuRun::TypeOnTheWay(const Step& step) const {
   return partial ? partial_type_ : op_.dtype;
 }
 
+absl::Status GpuRun::BadFrame(const Step& step, std::string_view reason) {
+  result_.culprit_rank = static_cast<int>(RankOf(step.from));
+  return absl::DataLossError(absl::StrCat(
+      "rank ", RankOf(args_.participant), " received a bad frame from rank ", RankOf(step.from),
+      " (chunk ", chunk_, ", slice ", args_.lane, "): ", std::string(reason)));
+}
+
 absl::Status GpuRun::CheckHostFrame(const Step& step) {
   const Frame& frame = args_.frame;
   const FrameFault fault =
-      Validate(frame.data(), frame.size_bytes(), TypeOnTheWay(step), elements_);
+      spccl::Validate(frame.data(), frame.size_bytes(), TypeOnTheWay(step), elements_);
   const auto format = static_cast<Format>(HeaderOf(frame).format);
   if (fault.ok() && !IsLossy(format)) return absl::OkStatus();
-  result_.culprit_rank = static_cast<int>(RankOf(step.from));
-  const std::string reason =
-      fault.ok() ? absl::StrCat("GPUs have no kernels for ", std::string(NameOf(format)))
-                 : absl::StrCat(std::string(NameOf(fault.error)), " at byte ", fault.at, ": found ",
-                                fault.found, ", expected ", fault.expected);
-  return absl::DataLossError(
-      absl::StrCat("rank ", RankOf(args_.participant), " received a bad frame from rank ",
-                   RankOf(step.from), " (chunk ", chunk_, ", slice ", args_.lane, "): ", reason));
+  return BadFrame(step, fault.ok()
+                            ? absl::StrCat("GPUs have no kernels for ", std::string(NameOf(format)))
+                            : absl::StrCat(std::string(NameOf(fault.error)), " at byte ", fault.at,
+                                           ": found ", fault.found, ", expected ", fault.expected));
 }
 
 absl::Status GpuRun::Upload() {
@@ -169,23 +180,56 @@ absl::Status GpuRun::Upload() {
                 "cuMemcpyAsync");
 }
 
-// A frame of this node's own making, or one that the transport has brought into this GPU's memory
-// and checked.
+// Of a frame in this GPU's memory the host has the header, of which every field follows from four.
 absl::Status GpuRun::CheckFrame(const Step& step) {
-  if (args_.frame.gpu() < 0) return CheckHostFrame(step);
-  const FrameHeader& header = HeaderOf(args_.frame);
+  const Frame& frame = args_.frame;
+  if (frame.gpu() < 0) return CheckHostFrame(step);
+  if (frame.gpu() != gpu_.index()) return BadFrame(step, "it is in another GPU's memory");
+  if (frame.size_bytes() < sizeof(FrameHeader)) return BadFrame(step, "it has no header");
+  const FrameHeader& header = HeaderOf(frame);
+  const auto format = static_cast<Format>(header.format);
   const DType type = TypeOnTheWay(step);
-  const bool exact = IsValidFormat(header.format) && !IsLossy(static_cast<Format>(header.format));
-  if (args_.frame.gpu() == gpu_.index() && exact && header.dtype == Code(type) &&
-      header.element_count == elements_ && header.nnz <= elements_) {
-    return absl::OkStatus();
+  const bool fits = IsValidFormat(header.format) && !IsLossy(format) &&
+                    header.dtype == Code(type) && header.element_count == elements_ &&
+                    header.nnz <= elements_ &&
+                    (format != Format::kDense || header.nnz == elements_);
+  if (!fits) return BadFrame(step, "its header is not what this step receives");
+  uint8_t expected[sizeof(FrameHeader)];
+  const FrameLayout layout = LayoutOf(format, type, elements_, header.nnz);
+  host::WriteHeader(format, type, elements_, header.nnz, layout, expected);
+  if (std::memcmp(expected, &header, sizeof(header)) != 0 || frame.size_bytes() != layout.total) {
+    return BadFrame(step, "its header contradicts itself");
   }
-  result_.culprit_rank = static_cast<int>(RankOf(step.from));
-  return absl::DataLossError(
-      absl::StrCat("rank ", RankOf(args_.participant), " received a bad frame from rank ",
-                   RankOf(step.from), " (chunk ", chunk_, ", slice ", args_.lane, "): format ",
-                   header.format, ", type ", header.dtype, ", ", header.element_count,
-                   " elements instead of ", elements_, " of type ", Code(type)));
+  return absl::OkStatus();
+}
+
+bool GpuRun::MustValidate() const {
+  return args_.frame.valid() && args_.frame.gpu() >= 0 && elements_ > 0 &&
+         LinkTo(run_[0].from) == policy::Link::kInter;
+}
+
+absl::Status GpuRun::Validate() {
+  SPCCL_RETURN_IF_ERROR(CheckFrame(run_[0]));
+  SPCCL_ASSIGN_OR_RETURN(counter_, gpu_.TakeFrame(sizeof(uint64_t)));
+  const cuda::Driver& driver = *gpus_.driver();
+  auto* const stream = static_cast<cuda::Stream>(queue_.stream);
+  const cuda::DevicePtr faults = PointerOf(counter_.data());
+  SPCCL_RETURN_IF_ERROR(
+      Driver(driver.MemsetD8Async(faults, 0, sizeof(uint64_t), stream), "cuMemsetD8Async"));
+  const device::DeviceFrame info = InfoOf(args_.frame);
+  SPCCL_RETURN_IF_ERROR(
+      Kernel(codec_.validate_body(&queue_, &info, reinterpret_cast<uint32_t*>(counter_.data())),
+             "validate"));
+  return Driver(driver.MemcpyAsync(PointerOf(counter_.header()), faults, sizeof(uint64_t), stream),
+                "cuMemcpyAsync");
+}
+
+absl::Status GpuRun::CheckValidated() {
+  busy_ = false;
+  uint64_t faults;
+  std::memcpy(&faults, counter_.header(), sizeof(faults));
+  if (faults == 0) return absl::OkStatus();
+  return BadFrame(run_[0], "its body is not what its header says");
 }
 
 absl::StatusOr<Frame> GpuRun::NewDense(DType type) {

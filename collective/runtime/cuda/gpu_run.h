@@ -35,6 +35,11 @@ class GpuRun {
   bool is_busy() const { return busy_; }
   void SetEnded() { busy_ = false; }
 
+  // A frame that another node's GPU has sent: its body is validated here, before it is read.
+  bool MustValidate() const;
+  absl::Status Validate();
+  absl::Status CheckValidated();
+
   // Everything but sending.
   absl::Status Work();
 
@@ -81,6 +86,7 @@ class GpuRun {
   DType TypeOnTheWay(const plan::Step& step) const;
   absl::Status CheckFrame(const plan::Step& step);
   absl::Status CheckHostFrame(const plan::Step& step);
+  absl::Status BadFrame(const plan::Step& step, std::string_view reason);
   // What came from another node, to this GPU's memory.
   absl::Status Upload();
   bool GoesByHost(const plan::Step& send) const;

@@ -86,6 +86,7 @@ class OperationTransport : public Transport {
   // each lane, so that room is made for them before they are there. Each is then sent, with this
   // size.
   virtual absl::Status AnnounceAhead(std::span<const Size> sizes) = 0;
+  bool TakesGpuFrames() const final { return true; }
 };
 
 // One communicator over (some of) the world's GPUs. Closes in the destructor; what its operations

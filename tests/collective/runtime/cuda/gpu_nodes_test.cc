@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
 #include "tests/collective/runtime/cuda/gpu_ranks.h"
+#include "tests/collective/runtime/cuda/gpu_wire.h"
 #include "tests/collective/runtime/cuda/outcome.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/seed.h"
@@ -34,6 +35,7 @@ using spccl::testing::ExactElements;
 using spccl::testing::FirstDifference;
 using spccl::testing::FramesOut;
 using spccl::testing::GpuRanks;
+using spccl::testing::GpuWire;
 using spccl::testing::Outcome;
 using spccl::testing::TheGpus;
 using ::testing::HasSubstr;
@@ -50,6 +52,7 @@ struct Case {
   uint64_t in_place = 0;
   size_t slice_bytes = 512, room_frames = 0;
   uint64_t seed = 1;
+  bool by_wire = false;  // frames stay in the GPUs' memory
 
   uint32_t ranks() const { return static_cast<uint32_t>(node_of_rank.size()); }
   uint32_t nodes() const { return *std::max_element(node_of_rank.begin(), node_of_rank.end()) + 1; }
@@ -79,7 +82,9 @@ std::vector<Bytes> Inputs(const Case& c) {
 class Nodes {
  public:
   Nodes(const Case& c, const std::vector<Bytes>& inputs)
-      : net_(c.seed, c.node_of_rank), ranks_(TheGpus(), c.op, inputs, c.gpus, c.in_place) {
+      : net_(c.seed, c.node_of_rank),
+        wire_(c.node_of_rank),
+        ranks_(TheGpus(), c.op, inputs, c.gpus, c.in_place) {
     if (c.room_frames != 0) net_.LimitRoom(c.room_frames);
     ranks_.EnqueueAll();
     const std::vector<RankBuffers> buffers = ranks_.buffers();
@@ -93,7 +98,8 @@ class Nodes {
       tuning.algorithm = c.algorithm;
       tuning.slice_bytes = c.slice_bytes;
       auto made = one.scope->MakeTask(
-          c.op, local, c.settings, tuning, [&](uint64_t, uint64_t) { return net_.Open(node); },
+          c.op, local, c.settings, tuning,
+          [&](uint64_t, uint64_t) { return c.by_wire ? wire_.Open(node) : net_.Open(node); },
           one.outcome.Fn(), &TheGpus());
       EXPECT_TRUE(made.ok()) << made.status();
       one.task = std::move(made->task);
@@ -123,6 +129,7 @@ class Nodes {
   }
   OpResult result(uint32_t node) { return *nodes_[node]->outcome.Wait(); }
   transport::FakeNet& net() { return net_; }
+  GpuWire& wire() { return wire_; }
   GpuRanks& ranks() { return ranks_; }
   Task& task(uint32_t node) { return *nodes_[node]->task; }
   void Drop() { nodes_.clear(); }
@@ -134,6 +141,7 @@ class Nodes {
     std::shared_ptr<Task> task;
   };
   transport::FakeNet net_;
+  GpuWire wire_;
   GpuRanks ranks_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };
@@ -227,6 +235,82 @@ TEST(GpuNodesTest, SparseEqualsDenseProperty) {
     c.seed = random();
     ExpectRight(c);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GpuNodesTest, FramesMayStayOnTheGpus) {
+  std::mt19937_64 random(TestSeed());
+  for (int algorithm = 2; algorithm < policy::kAlgorithmCount; ++algorithm) {
+    for (int kind = 0; kind < kOpKindCount; ++kind) {
+      Case c;
+      c.by_wire = true;
+      c.algorithm = static_cast<Algorithm>(algorithm);
+      c.op.kind = static_cast<OpKind>(kind);
+      if (!policy::HasPlan(c.algorithm, c.op.kind)) continue;
+      c.node_of_rank = {0, 0, 1, 1, 2, 2};
+      c.gpus = {0, 1, 1, 0, 0, 1};
+      c.op.dtype = static_cast<DType>(random() % kDTypeCount);
+      c.op.redop = random() % 2 == 0 ? RedOp::kSum : static_cast<RedOp>(random() % kRedOpCount);
+      c.op.count = 1 + random() % 3000;
+      c.op.root = static_cast<uint32_t>(random() % c.ranks());
+      c.settings.codec = static_cast<Codec>(random() % policy::kCodecCount);
+      c.in_place = random();
+      c.seed = random();
+      ExpectRight(c);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// A frame that lies is found before a kernel reads it, though the host does not see its body.
+TEST(GpuNodesTest, ALyingFrameOnAGpuFailsTheOperation) {
+  for (const bool in_header : {true, false}) {
+    Case c;
+    c.by_wire = true;
+    c.op = {.count = 50'000};
+    c.gpus = {0, 0};
+    c.slice_bytes = 16'384;  // a tile: short ones are no smaller as pici
+    c.settings.codec = Codec::kPici;
+    {
+      Nodes nodes(c, Inputs(c));
+      nodes.wire().ChangeNext([&](transport::Frame* frame) {
+        if (in_header) {
+          static_cast<FrameHeader*>(frame->header())->values_offset += 16;
+          return;
+        }
+        SPCCL_CHECK(static_cast<FrameHeader*>(frame->header())->format ==
+                    static_cast<uint8_t>(Format::kPici));
+        const cuda::Driver& driver = *TheGpus().driver();
+        const cuda::ScopedContext current(driver, TheGpus().at(0).context());
+        cuda::Stream stream = nullptr;
+        SPCCL_CHECK(driver.StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0) == 0);
+        SPCCL_CHECK(
+            driver.MemsetD8Async(spccl::testing::PointerOf(frame->data() + sizeof(FrameHeader)),
+                                 0xFF, 64, stream) == 0);
+        SPCCL_CHECK(driver.StreamSynchronize(stream) == 0);
+        SPCCL_CHECK(driver.StreamDestroy(stream) == 0);
+      });
+      nodes.task(0).Start();
+      nodes.task(1).Start();
+      const int64_t until_ns = MonotonicNanos() + kDeadlineNs;
+      int failed = -1;
+      while (failed < 0 && MonotonicNanos() < until_ns) {
+        for (int node = 0; node < 2; ++node) {
+          if (nodes.task(static_cast<uint32_t>(node)).Look().lines.empty()) failed = node;
+        }
+        std::this_thread::yield();
+      }
+      ASSERT_GE(failed, 0);
+      const OpResult result = nodes.result(static_cast<uint32_t>(failed));
+      EXPECT_EQ(result.status.code(), absl::StatusCode::kDataLoss)
+          << result.status << " node " << failed << " header " << in_header << "; "
+          << nodes.Doings();
+      EXPECT_EQ(result.culprit_rank, 1 - failed);
+      nodes.task(static_cast<uint32_t>(1 - failed)).Cancel(absl::AbortedError("told"), failed);
+      (void)nodes.result(static_cast<uint32_t>(1 - failed));
+      for (uint32_t rank = 0; rank < 2; ++rank) (void)nodes.ranks().Received(rank);
+    }
+    ExpectNoFramesOut();
   }
 }
 

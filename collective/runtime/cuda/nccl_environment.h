@@ -1,0 +1,55 @@
+// What a world of NCCL's (collective/transport/nccl) is given of a GPU: its issuing thread, a
+// stream of its own there, and frames in its memory.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "collective/runtime/cuda/gpus.h"
+#include "collective/transport/nccl/environment.h"
+
+namespace spccl::runtime {
+
+// The GPU outlives it. Thread-safe, as Issuer says.
+class GpuIssuer final : public transport::nccl::Issuer {
+ public:
+  explicit GpuIssuer(Gpu& gpu) : gpu_(gpu) {}
+  ~GpuIssuer() override {
+    if (stream_ == nullptr) return;
+    gpu_.Post([&gpu = gpu_, stream = stream_] { gpu.GiveWaitStream(stream); });
+  }
+  GpuIssuer(const GpuIssuer&) = delete;
+  GpuIssuer& operator=(const GpuIssuer&) = delete;
+
+  // Takes the stream. ResourceExhausted: too many of the GPU's streams wait. On the issuing thread,
+  // before the world is made.
+  absl::Status Open() {
+    stream_ = gpu_.TakeWaitStream();
+    if (stream_ != nullptr) return absl::OkStatus();
+    return absl::ResourceExhaustedError("no stream for NCCL is left");
+  }
+  void Post(std::function<void()> work) override { gpu_.Post(std::move(work)); }
+  cuda::Stream stream() override { return static_cast<cuda::Stream>(stream_); }
+  // A group waits for other nodes: the world has its own deadline for it.
+  void WhenDone(std::function<void(absl::Status)> done) override {
+    gpu_.WhenEnded(stream_, /*waits=*/true, std::move(done));
+  }
+
+ private:
+  Gpu& gpu_;
+  void* stream_ = nullptr;
+};
+
+// The GPU outlives it and its frames.
+class GpuFrames final : public transport::nccl::FrameSource {
+ public:
+  explicit GpuFrames(Gpu& gpu) : gpu_(gpu) {}
+  absl::StatusOr<transport::Frame> Take(size_t bytes) override { return gpu_.TakeFrame(bytes); }
+
+ private:
+  Gpu& gpu_;
+};
+
+}  // namespace spccl::runtime
