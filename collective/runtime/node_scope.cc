@@ -174,8 +174,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(
     SPCCL_ASSIGN_OR_RETURN(rails, RailsOf(*gpus, op, ranks(), local_ranks_, local));
     options.slice_bytes =
         tuning.slice_bytes != 0 ? tuning.slice_bytes : GpuSliceBytesBetweenNodes(op, chunk);
-    options.open_lanes =
-        GpuOpenLanes(rails.size(), static_cast<uint32_t>(options.plan->plan.participants()));
+    options.open_lanes = GpuOpenLanes(rails.size(), /*stages=*/true);
   }
   // Nothing that is sent is larger than the slice, dense, in the type of its partial sums.
   const uint64_t elements = SliceElements(

@@ -163,10 +163,9 @@ void GpuDevice::Close() {
 }
 
 void GpuDevice::Post(std::function<void()> work) {
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
-  }
+  // Within the lock: whoever takes the work may be all that keeps this GPU.
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(work));
   woken_.notify_one();
 }
 

@@ -349,7 +349,8 @@ Detached ExchangeOnGpus(Gpus& gpus, Gpu& rail, IntraPolicy& policy, const StepCo
     densely = status.ok() && !run.HasAnythingToCompress();
     if (status.ok() && !densely) {
       status = co_await Arrived(run.StartEncodes());
-      densely = status.ok() && !run.Pays();
+      // Where there is no room for frames, it goes without.
+      densely = absl::IsResourceExhausted(status) || (status.ok() && !run.Pays());
     }
     if (status.ok() && !densely && run.reduces()) {
       status = run.EnqueueSum();

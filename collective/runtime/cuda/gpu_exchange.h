@@ -21,6 +21,7 @@ class IntraPolicy {
   // `gpus`: that the operation's ranks use.
   IntraPolicy(const policy::Settings& settings, const OpDesc& op, size_t gpus);
 
+  bool may_compress() const { return format_ != Format::kDense; }
   Format format() const { return format_; }
   bool TriesSparse(uint64_t lane) const {
     const State state = state_.load(std::memory_order_relaxed);

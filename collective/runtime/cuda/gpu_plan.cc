@@ -50,10 +50,11 @@ absl::StatusOr<std::vector<Gpu*>> RailsOf(Gpus& gpus, const OpDesc& op, uint32_t
   return rails;
 }
 
-size_t GpuSliceBytes(const OpDesc& op, uint64_t chunk_elements, size_t rails) {
+size_t GpuSliceBytes(const OpDesc& op, uint64_t chunk_elements, size_t rails, bool stages) {
   const DType partial = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
   const uint64_t bytes = chunk_elements * SizeOf(partial);
-  return std::clamp<uint64_t>(bytes / (rails * kSlicesPerRail), kLeastSliceBytes, kMostSliceBytes);
+  return std::clamp<uint64_t>(bytes / (rails * kSlicesPerRail), kLeastSliceBytes,
+                              stages ? kLeastSliceBytes : kMostSliceBytes);
 }
 
 size_t GpuSliceBytesBetweenNodes(const OpDesc& op, uint64_t chunk_elements) {
@@ -62,9 +63,9 @@ size_t GpuSliceBytesBetweenNodes(const OpDesc& op, uint64_t chunk_elements) {
   return std::clamp<uint64_t>(bytes / kSlicesBetweenNodes, kLeastSliceBytes / 4, kLeastSliceBytes);
 }
 
-uint32_t GpuOpenLanes(size_t rails, uint32_t participants) {
+uint32_t GpuOpenLanes(size_t rails, bool stages) {
   const auto lanes = static_cast<uint32_t>(rails) * kLanesPerRail;
-  return participants == 1 ? lanes * 2 : lanes;
+  return stages ? lanes : lanes * 2;
 }
 
 }  // namespace spccl::runtime

@@ -27,12 +27,13 @@ absl::StatusOr<std::vector<Gpu*>> RailsOf(Gpus& gpus, const OpDesc& op, uint32_t
 
 // Bytes of a slice, in the type of its partial sums, of a chunk of so many elements: large, as what
 // is done for each slice costs tens of microseconds (docs/adr/0020), but some for every rail.
-size_t GpuSliceBytes(const OpDesc& op, uint64_t chunk_elements, size_t rails);
+// `stages`: each open slice takes staging memory.
+size_t GpuSliceBytes(const OpDesc& op, uint64_t chunk_elements, size_t rails, bool stages);
 
 // The same between nodes: of what all nodes know alike, so that they come to the same.
 size_t GpuSliceBytesBetweenNodes(const OpDesc& op, uint64_t chunk_elements);
 
 // Lanes that keep all rails busy.
-uint32_t GpuOpenLanes(size_t rails, uint32_t participants);
+uint32_t GpuOpenLanes(size_t rails, bool stages);
 
 }  // namespace spccl::runtime

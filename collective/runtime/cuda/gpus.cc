@@ -59,6 +59,11 @@ class DriverGpus final : public Gpus {
   DriverGpus(std::shared_ptr<const cuda::Driver> driver, const device::CodecTable& codec)
       : driver_(std::move(driver)), codec_(codec) {}
 
+  // All threads end before the first GPU is gone: they post to each other.
+  ~DriverGpus() override {
+    for (const std::unique_ptr<GpuDevice>& gpu : gpus_) gpu->Close();
+  }
+
   absl::Status OpenAll(const Options& options) {
     int count = 0;
     SPCCL_RETURN_IF_ERROR(driver_->ToStatus(driver_->DeviceGetCount(&count), "cuDeviceGetCount"));

@@ -68,14 +68,12 @@ absl::StatusOr<std::unique_ptr<Task>> MakeGpuTask(Gpus& gpus, const OpDesc& op,
                            : LocalPlan(op.kind, count, root));
   plan.ranks.assign(ranks.begin(), ranks.end());
   plan.settings = settings;
-  plan.slice_bytes = options.slice_bytes;
-  if (plan.slice_bytes == 0) {
-    const uint64_t chunk = Layout(op, plan.plan->plan.chunks, 1).largest_chunk();
-    plan.slice_bytes = GpuSliceBytes(op, chunk, rails.size());
-  }
-  plan.open_lanes = options.open_lanes != 0
-                        ? options.open_lanes
-                        : GpuOpenLanes(rails.size(), plan.plan->plan.participants());
+  const bool stages = ring || IntraPolicy(settings, op, rails.size()).may_compress();
+  const uint64_t chunk = Layout(op, plan.plan->plan.chunks, 1).largest_chunk();
+  plan.slice_bytes = options.slice_bytes != 0 ? options.slice_bytes
+                                              : GpuSliceBytes(op, chunk, rails.size(), stages);
+  plan.open_lanes =
+      options.open_lanes != 0 ? options.open_lanes : GpuOpenLanes(rails.size(), stages);
   plan.transport = std::make_unique<transport::LocalTransport>();
   plan.runner = std::make_shared<GpuRunner>(gpus, std::move(rails), ranks, op, settings);
   return std::make_unique<PlanTask>(std::move(plan), std::move(done));
