@@ -1,4 +1,5 @@
 // The library and the real daemon on GPU memory of the fake CUDA: ranks as processes.
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
@@ -17,7 +18,14 @@ namespace {
 using Environment = std::map<std::string, std::string>;
 using Report = MultiProcess::Report;
 
-const Environment kFakeCuda = {{"SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY}};
+// Of the daemon and the ranks. As on a GPU, the host finds no way into device memory.
+const Environment kFakeCuda = {{"SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY},
+                               {"SPCCL_FAKE_CUDA_HOST_ACCESS", "0"}};
+
+bool RunOnGpus(int ranks, const RankBody& body, const std::vector<std::string>& flags) {
+  for (const auto& [name, value] : kFakeCuda) ::setenv(name.c_str(), value.c_str(), 1);
+  return RunRanks(ranks, body, {}, flags);
+}
 
 spcclStream_t AsStream(cuda::Stream stream) {
   return reinterpret_cast<spcclStream_t>(stream);
@@ -64,7 +72,7 @@ class GpuEndToEndTest : public ::testing::TestWithParam<Way> {
       report(stages ? "nothing was copied\n" : "something was copied\n");
       return 253;
     };
-    return RunRanks(ranks, checked, kFakeCuda, FlagsOf(GetParam()));
+    return RunOnGpus(ranks, checked, FlagsOf(GetParam()));
   }
 };
 
@@ -112,7 +120,7 @@ int SumInARow(const RankWorld& world, const Report& report) {
   gpu.Upload(Filled(kCount, 1), data, stream);
   double expected = 1;
   for (int round = 0; round < kRounds; ++round) {
-    // In place, an average: stays what it is; every tenth a sum of two, halved by an average of...
+    // In place: an average stays what it is, a sum grows by the ranks.
     const bool sums = round % 10 == 9;
     MUST(spcclAllReduce(data, data, kCount, spcclFloat32, sums ? spcclSum : spcclAvg, world.comm,
                         AsStream(stream)) == spcclSuccess);
@@ -280,7 +288,7 @@ int MixedBuffers(const RankWorld& world, const Report& report) {
 }
 
 TEST(GpuMixedTest, BuffersOfBothKindsInOneCallAreRefused) {
-  EXPECT_TRUE(RunRanks(1, MixedBuffers, kFakeCuda, FlagsOf(Way::kHandedOver)));
+  EXPECT_TRUE(RunOnGpus(1, MixedBuffers, FlagsOf(Way::kHandedOver)));
 }
 
 int MixedRanks(const RankWorld& world, const Report& report) {
@@ -305,7 +313,7 @@ int MixedRanks(const RankWorld& world, const Report& report) {
 }
 
 TEST(GpuMixedTest, RanksOnBothKindsOfMemoryAreBothNamed) {
-  EXPECT_TRUE(RunRanks(2, MixedRanks, kFakeCuda, FlagsOf(Way::kHandedOver)));
+  EXPECT_TRUE(RunOnGpus(2, MixedRanks, FlagsOf(Way::kHandedOver)));
 }
 
 }  // namespace

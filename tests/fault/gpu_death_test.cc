@@ -23,6 +23,12 @@ enum class Way { kHandedOver, kStaged };
 
 constexpr size_t kCount = 20'000;
 
+// The daemon and the ranks. As on a GPU, the host finds no way into device memory.
+void UseFakeCuda() {
+  ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
+  ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 1);
+}
+
 // A rank's part: memory of ones on a GPU, and a stream.
 struct RankGpu {
   explicit RankGpu(int rank) : gpu(LoadFakeDriver(), rank % 2), stream(gpu.NewStream()) {
@@ -62,7 +68,7 @@ void ReportHealth(RankContext& context, const RankGpu& rank) {
 class GpuDeathTest : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
-    ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
+    UseFakeCuda();
     if (GetParam() == Way::kStaged) {
       daemon_ = StartServing({"--gpu-enabled", "off"});
     } else {
@@ -151,7 +157,7 @@ TEST_P(GpuDeathTest, ARankDiesBeforeItCalls) {
 }
 
 TEST(GpuDeadlineTest, AStreamThatDoesNotGetThereIsNamed) {
-  ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
+  UseFakeCuda();
   const auto daemon = StartServing({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
                                     SPCCL_FAKE_DEVICE_LIBRARY, "--op-timeout", "300ms"});
   FaultJob job(*daemon, 2, [](RankContext& context) {
