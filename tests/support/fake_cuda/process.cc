@@ -112,6 +112,13 @@ Context Current() {
   return stack.empty() ? nullptr : stack.back();
 }
 
+Result CheckFork(const char* symbol) {
+  const pid_t owner = process().pid.load();
+  if (owner == 0 || owner == ::getpid()) return kSuccess;
+  return Misuse(kErrorNotInitialized,
+                std::string(symbol) + " called in a process forked after cuInit");
+}
+
 Result Enter(const char* symbol, Needs needs) {
   Process& state = process();
   if (this_thread().running != nullptr) {
@@ -120,10 +127,6 @@ Result Enter(const char* symbol, Needs needs) {
   }
   if (needs == Needs::kNothing) return TakeInjected(symbol);
   if (!state.initialised) return kErrorNotInitialized;
-  if (state.pid != ::getpid()) {
-    return Misuse(kErrorNotInitialized,
-                  std::string(symbol) + " called in a process forked after cuInit");
-  }
   if (needs == Needs::kContext) {
     const Context current = Current();
     if (current == nullptr) return kErrorInvalidContext;

@@ -67,7 +67,7 @@ struct Process {
   std::mutex mutex;
   std::condition_variable changed;
   bool initialised = false;
-  pid_t pid = 0;  // that initialised it
+  std::atomic<pid_t> pid{0};  // that initialised it
   Settings settings;
   std::vector<std::unique_ptr<ContextHandle>> contexts;  // by device
   std::multimap<std::string, Injected> injected;         // by symbol
@@ -90,6 +90,9 @@ enum class Needs {
   kDriver,   // that it has been initialised
   kContext,  // a context, of a device that works
 };
+// Whether this is a child, by fork, of the process that initialised the driver: there it cannot be
+// used. Its lock may be held by a thread that only the parent has.
+Result CheckFork(const char* symbol);
 // What keeps a call from being made.
 Result Enter(const char* symbol, Needs needs);
 Context Current();
@@ -100,6 +103,7 @@ bool CanReachPeer(int device, int owner);
 template <class F>
 Result Call(const char* symbol, Needs needs, F&& body) {
   const Inside inside;
+  if (const Result forked = CheckFork(symbol); forked != cuda::kSuccess) return forked;
   Lock lock(process().mutex);
   const Result result = Enter(symbol, needs);
   return result == cuda::kSuccess ? body(lock) : result;
