@@ -140,9 +140,12 @@ std::optional<OpKind> NodeScope::Follow(const Lead& lead) {
   return std::nullopt;
 }
 
-absl::StatusOr<PlannedTask> NodeScope::MakeTask(
-    const OpDesc& op, std::span<const RankBuffers> local, const policy::Settings& settings,
-    const policy::Tuning& tuning, const OpenTransport& open, DoneFn done, Gpus* gpus) {
+absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
+                                                std::span<const RankBuffers> local,
+                                                const policy::Settings& settings,
+                                                const policy::Tuning& tuning,
+                                                const OpenTransport& open, DoneFn done, Gpus* gpus,
+                                                const OpenGpuTransport& open_gpu) {
   DeclineRelays(local);
   SPCCL_RETURN_IF_ERROR(CheckOperation(op, local.size()));
   const policy::Choice choice = policy::ChoosePlan(tuning, op, topology_);
@@ -181,7 +184,10 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(
       op, options.slice_bytes, rails.empty() ? kLargestSliceBytes : kLargestGpuSliceBytes);
   const DType widest = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
   const uint64_t largest = MaxFrameBytes(Format::kDense, widest, elements);
-  SPCCL_ASSIGN_OR_RETURN(auto far, open(Mix(planned->digest, elements), largest));
+  const uint64_t digest = Mix(planned->digest, elements);
+  const bool direct = !rails.empty() && open_gpu != nullptr;
+  SPCCL_ASSIGN_OR_RETURN(auto far,
+                         direct ? open_gpu(digest, largest, rails) : open(digest, largest));
   if (!rails.empty()) {
     options.runner = std::make_shared<GpuRunner>(*gpus, std::move(rails), local, op, settings);
   }

@@ -26,6 +26,7 @@
 
 namespace spccl::runtime {
 
+class Gpu;
 class Gpus;
 struct PreparedPlan;
 
@@ -34,6 +35,11 @@ struct PreparedPlan;
 // frame of the operation is larger than `largest_frame_bytes`. Called once, from within MakeTask.
 using OpenTransport = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
     uint64_t plan_digest, uint64_t largest_frame_bytes)>;
+
+// The same for a transport that takes frames from the memory of GPUs (Transport::TakesGpuFrames):
+// those of lane l are on rails[l % rails.size()] here.
+using OpenGpuTransport = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
+    uint64_t plan_digest, uint64_t largest_frame_bytes, std::span<Gpu* const> rails)>;
 
 struct PlannedTask {
   std::unique_ptr<Task> task;
@@ -63,6 +69,8 @@ class NodeScope {
   //
   // Where local buffers are on GPUs (cuda/make_gpu_task.h), which are `gpus`', the task runs
   // itself, as MakeGpuTask's. All nodes then have theirs on GPUs, for their slices are others.
+  // Frames between nodes go by what `open_gpu` opens, or, without one, through the host by what
+  // `open` does; the same on all nodes.
   //
   // An operation without elements runs too, so that ranks that disagree learn it. The task's end is
   // told from within RunOne or Cancel, never by a transport's thread; it may be idle for long,
@@ -70,7 +78,8 @@ class NodeScope {
   absl::StatusOr<PlannedTask> MakeTask(const OpDesc& op, std::span<const RankBuffers> local,
                                        const policy::Settings& settings,
                                        const policy::Tuning& tuning, const OpenTransport& open,
-                                       DoneFn done, Gpus* gpus = nullptr);
+                                       DoneFn done, Gpus* gpus = nullptr,
+                                       const OpenGpuTransport& open_gpu = nullptr);
 
   // Tells how the operation of the last MakeTask went, and how long it took: where a threshold is
   // auto, the next of its kind leans towards that, or goes the way that has been fastest. Of one

@@ -209,6 +209,14 @@ void WorldState::Tell(Lock* lock, const OperationPtr& operation) {
   LeaveSinkLocked(operation.get());
 }
 
+void WorldState::CallOwner(Lock* lock, const std::function<void()>& call) {
+  ++owner_calls;
+  lock->unlock();
+  call();
+  lock->lock();
+  if (--owner_calls == 0) changed.notify_all();
+}
+
 void WorldState::Leave(Lock* lock) {
   for (;;) {
     if (!to_self.empty()) {
@@ -223,15 +231,10 @@ void WorldState::Leave(Lock* lock) {
       Tell(lock, operation);
     } else if (std::exchange(tell_up, false)) {
       if (failure.has_value() || !options.on_up) continue;
-      lock->unlock();
-      options.on_up();
-      lock->lock();
+      CallOwner(lock, options.on_up);
     } else if (std::exchange(tell_failure, false)) {
       if (!options.on_failed) continue;
-      const Failure told = *failure;
-      lock->unlock();
-      options.on_failed(told.rank, told.reason);
-      lock->lock();
+      CallOwner(lock, [this, told = *failure] { options.on_failed(told.rank, told.reason); });
     } else {
       return;
     }
@@ -303,6 +306,8 @@ void WorldState::End() {
   communicators.clear();
   to_self.clear();
   to_tell.clear();
+  tell_up = tell_failure = false;
+  changed.wait(lock, [this] { return owner_calls == 0; });
   for (const auto& slot : slots) {
     slot->local.issuer->Post([member = slot->member] { member->Finish(); });
   }

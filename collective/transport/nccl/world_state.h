@@ -150,6 +150,8 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   // Takes messages to this node, tells sinks; with the lock again at the end.
   void Leave(Lock* lock);
   void Tell(Lock* lock, const OperationPtr& operation);
+  // Without the lock; End() waits for it.
+  void CallOwner(Lock* lock, const std::function<void()>& call);
   void OnMessage(uint32_t node, std::string_view bytes);
   absl::Status TakeLocked(uint32_t node, const Message& message);
   void StartMembersLocked(const UniqueId& id);
@@ -223,6 +225,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   std::deque<Message> to_self;
   std::deque<OperationPtr> to_tell;
   bool tell_up = false, tell_failure = false;
+  size_t owner_calls = 0;  // on_up and on_failed that are running
   // Who is to blame for the error that a message was taken with, if not the node that it came from.
   std::optional<uint32_t> blamed;
 

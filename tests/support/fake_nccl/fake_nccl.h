@@ -36,6 +36,9 @@ class FakeNccl {
   // Its GPU does nothing any more; nobody is told.
   virtual void StallRank(int rank) = 0;
 
+  // From now on what is received differs from what was sent in this byte, where it has it.
+  virtual void CorruptByte(size_t at) = 0;
+
   // What was done against the rules, in words.
   virtual std::vector<std::string> violations() = 0;
   virtual size_t live_communicators() = 0;

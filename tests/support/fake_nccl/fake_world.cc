@@ -46,6 +46,7 @@ void FakeState::Reset(const Options& options) {
   hold_init_ = false;
   failing_.clear();
   stalled_.clear();
+  corrupt_at_.reset();
   violations_.clear();
   if (!comms_.empty()) Violation("communicators are left from before");
   comms_.clear();
@@ -66,6 +67,11 @@ void FakeState::FailRank(int rank, nccl::Result error) {
 void FakeState::StallRank(int rank) {
   const Lock lock(mutex_);
   stalled_.insert(rank);
+}
+
+void FakeState::CorruptByte(size_t at) {
+  const Lock lock(mutex_);
+  corrupt_at_ = at;
 }
 
 std::vector<std::string> FakeState::violations() {
@@ -366,6 +372,9 @@ void FakeState::Run(FakeKernel* kernel) {
           !Stalled(*op->mate->kernel->comm) && !op->mate->kernel->comm->aborted) {
         FakeOp* const send = op->sends ? op.get() : op->mate;
         std::memcpy(send->mate->data, send->data, send->bytes);
+        if (corrupt_at_.has_value() && *corrupt_at_ < send->bytes) {
+          send->mate->data[*corrupt_at_] ^= std::byte{1};
+        }
         send->done = send->mate->done = true;
         changed_.notify_all();
       }

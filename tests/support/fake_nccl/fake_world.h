@@ -76,6 +76,7 @@ class FakeState final : public FakeNccl {
   void HoldInit(bool hold) override;
   void FailRank(int rank, nccl::Result error) override;
   void StallRank(int rank) override;
+  void CorruptByte(size_t at) override;
   std::vector<std::string> violations() override;
   size_t live_communicators() override;
   uint64_t groups() override;
@@ -119,6 +120,7 @@ class FakeState final : public FakeNccl {
   bool hold_init_ = false;
   std::map<int, nccl::Result> failing_;
   std::set<int> stalled_;
+  std::optional<size_t> corrupt_at_;
   std::vector<std::string> violations_;
   std::map<std::string, std::shared_ptr<FakeWorld>> worlds_;  // by unique id
   std::map<FakeComm*, std::shared_ptr<FakeComm>> comms_;
