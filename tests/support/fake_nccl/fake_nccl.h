@@ -24,6 +24,8 @@ class FakeNccl {
     // How a host function gets on a stream: it runs when all that is before it is through, and
     // what is behind it waits.
     void (*enqueue)(cuda::Stream stream, void (*function)(void*), void* argument) = nullptr;
+    // Where the CPU finds the memory that it is given; null: there.
+    void* (*find)(void* memory) = nullptr;
     int version = 22809;
   };
   // Once before each test. No communicator may be alive.

@@ -356,6 +356,10 @@ void FakeState::LookForDeadlock(FakeWorld* world) {
   }
 }
 
+std::byte* FakeState::FindMemory(std::byte* memory) const {
+  return options_.find == nullptr ? memory : static_cast<std::byte*>(options_.find(memory));
+}
+
 void FakeState::Run(FakeKernel* kernel) {
   Lock lock(mutex_);
   FakeComm& comm = *kernel->comm;
@@ -371,9 +375,10 @@ void FakeState::Run(FakeKernel* kernel) {
       if (!op->done && op->mate != nullptr && op->mate->kernel->running &&
           !Stalled(*op->mate->kernel->comm) && !op->mate->kernel->comm->aborted) {
         FakeOp* const send = op->sends ? op.get() : op->mate;
-        std::memcpy(send->mate->data, send->data, send->bytes);
+        std::byte* const to = FindMemory(send->mate->data);
+        std::memcpy(to, FindMemory(send->data), send->bytes);
         if (corrupt_at_.has_value() && *corrupt_at_ < send->bytes) {
-          send->mate->data[*corrupt_at_] ^= std::byte{1};
+          to[*corrupt_at_] ^= std::byte{1};
         }
         send->done = send->mate->done = true;
         changed_.notify_all();

@@ -110,6 +110,7 @@ class FakeState final : public FakeNccl {
   void Forget(const std::shared_ptr<FakeComm>& comm);
 
   void ForgetWorlds();
+  std::byte* FindMemory(std::byte* memory) const;
 
   void Run(FakeKernel* kernel);
 

@@ -22,6 +22,7 @@
 #include "tests/collective/runtime/cuda/outcome.h"
 #include "tests/collective/transport/nccl/cluster.h"
 #include "tests/support/collective_oracle.h"
+#include "tests/support/fake_cuda/fake_library.h"
 #include "tests/support/seed.h"
 
 namespace spccl::runtime {
@@ -47,6 +48,11 @@ void Enqueue(cuda::Stream stream, void (*function)(void*), void* argument) {
   SPCCL_CHECK(TheGpus().driver()->LaunchHostFunc(stream, function, argument) == cuda::kSuccess);
 }
 
+// The host does not reach GPUs' memory but by the fake's leave.
+void* Find(void* memory) {
+  return spccl::testing::Fake().Here(spccl::testing::PointerOf(memory));
+}
+
 struct Case {
   OpDesc op;
   std::vector<int> gpus;  // of the ranks
@@ -67,7 +73,7 @@ class World {
       : node_of_gpu_(std::move(node_of_gpu)),
         nodes_(1 + *std::max_element(node_of_gpu_.begin(), node_of_gpu_.end())),
         net_(nodes_) {
-    nccl::Fake().Reset({.seed = TestSeed(), .enqueue = Enqueue});
+    nccl::Fake().Reset({.seed = TestSeed(), .enqueue = Enqueue, .find = Find});
     if (tamper) net_.SetTamper(tamper);
     for (size_t gpu = 0; gpu < node_of_gpu_.size(); ++gpu) {
       gpus_.push_back(std::make_unique<OfWorld>(TheGpus().at(gpu)));
