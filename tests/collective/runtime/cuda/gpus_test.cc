@@ -220,10 +220,18 @@ TEST(GpusTest, ZABrokenGpuFailsWhatRunsAndWhatComes) {
   auto gpus = OpenFakeGpus();
   static auto* const waiting = new Running(*gpus);  // no rank is ready
   static auto* const later = new Running(*gpus);
+  static auto* const busy = new Running(*gpus, policy::Algorithm::kRing);
+  busy->ranks.EnqueueAll();
   waiting->task->Start();
   (void)Ask<int>(gpus->at(0), [] { return 0; });
   EXPECT_EQ(waiting->outcome.calls(), 0);
+  busy->task->Start();
+  (void)Ask<int>(gpus->at(0), [] { return 0; });
   Fake().BreakDevice(0, cuda::kErrorIllegalAddress);
+  // Wherever it was.
+  const auto broken = busy->outcome.Wait();
+  ASSERT_TRUE(broken.has_value());
+  EXPECT_EQ(busy->ranks.order(1).done->load(), busy->ranks.order(1).value);
   const auto result = waiting->outcome.Wait();
   ASSERT_TRUE(result.has_value());
   EXPECT_FALSE(result->status.ok());
