@@ -35,6 +35,13 @@ IntraPolicy::IntraPolicy(const policy::Settings& settings, const OpDesc& op, siz
   state_.store(State::kUnknown, std::memory_order_relaxed);
 }
 
+// One rank's input.
+struct Packed {
+  int gpu = -1;  // where the values are
+  const void* values = nullptr;
+  Frame frame;  // empty: not compressed
+};
+
 namespace {
 
 // NOLINTBEGIN(performance-no-int-to-ptr): the driver's names for memory
@@ -44,12 +51,6 @@ void* MemoryAt(uint64_t address) {
 // NOLINTEND(performance-no-int-to-ptr)
 
 // A part of the work, on a GPU that need not be the rail.
-
-struct Packed {
-  int gpu = -1;  // where the values are
-  const void* values = nullptr;
-  Frame frame;  // empty: not compressed
-};
 
 Detached EncodeAt(Gpus& gpus, uint64_t lane, Format format, DType type, uint64_t elements,
                   Packed* packed, std::shared_ptr<Join> join) {
