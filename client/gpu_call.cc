@@ -84,19 +84,25 @@ void ForgetCaptured(void* data) {
   if ((*work)->places.staging != nullptr) (*work)->places.staging->NoteEnd(true);
 }
 
-// The graph that is being captured on the stream owns it from now on; it goes with it.
+// The graph that is being captured on the stream owns it from now on; it goes with it, or at once
+// after an error.
 absl::Status GiveToGraph(const cuda::Driver& driver, cuda::Stream stream,
                          std::unique_ptr<std::shared_ptr<GpuWork>> work) {
   int status = 0;
   cuda::Graph graph = nullptr;
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
-      driver.StreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr),
-      "cuStreamGetCaptureInfo"));
   cuda::UserObject object = nullptr;
-  SPCCL_RETURN_IF_ERROR(
-      driver.ToStatus(driver.UserObjectCreate(&object, work.get(), ForgetCaptured, 1,
-                                              cuda::kUserObjectNoDestructorSync),
-                      "cuUserObjectCreate"));
+  absl::Status made = driver.ToStatus(
+      driver.StreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr),
+      "cuStreamGetCaptureInfo");
+  if (made.ok()) {
+    made = driver.ToStatus(driver.UserObjectCreate(&object, work.get(), ForgetCaptured, 1,
+                                                   cuda::kUserObjectNoDestructorSync),
+                           "cuUserObjectCreate");
+  }
+  if (!made.ok()) {
+    (*work)->GiveUp();
+    return made;
+  }
   (void)work.release();
   const absl::Status given =
       driver.ToStatus(driver.GraphRetainUserObject(graph, object, 1, cuda::kGraphUserObjectMove),
@@ -125,9 +131,13 @@ std::shared_ptr<Operation> GpuWork::NewOperation(const std::shared_ptr<Comm>& ow
 absl::Status EnqueueDirect(const cuda::Driver& /*driver*/, const std::shared_ptr<Comm>& comm,
                            const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
   absl::Status status = work->order->EnqueueReady(work->use, stream);
-  if (status.ok()) status = work->order->EnqueueWait(work->use, stream);
   if (!status.ok()) {
-    // `ready` may be on the stream.
+    work->GiveUp();
+    return status;
+  }
+  status = work->order->EnqueueWait(work->use, stream);
+  if (!status.ok()) {
+    // `ready` is on the stream.
     work->order->GiveBack(work->use, /*was_passed=*/false);
     return status;
   }

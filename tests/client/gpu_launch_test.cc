@@ -210,6 +210,34 @@ TEST_F(GpuLaunchTest, SlotsAreUsedAgainAfterErrorsToo) {
   }
 }
 
+TEST_F(GpuLaunchTest, CallsThatTheDriverRefusesKeepNoSlots) {
+  const spcclComm_t comm = OneRank();
+  void* const send = NewBuffer(3);
+  void* const recv = NewBuffer(0);
+  for (uint32_t i = 0; i < shm::kEagerSlots + 10; ++i) {
+    Fake().Fail("cuStreamWriteValue32_v2", 1, cuda::kErrorNotSupported);
+    ASSERT_NE(Copy(send, recv, comm), spcclSuccess);
+  }
+  ASSERT_EQ(Copy(send, recv, comm), spcclSuccess) << LastError();
+  EXPECT_TRUE(Holds(recv, 3));
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
+TEST_F(GpuLaunchTest, CapturesThatTheDriverRefusesKeepNoSlots) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  cuda::Graph graph = nullptr;
+  gpu_.Must(gpu_.driver().StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
+  for (uint32_t i = 0; i < shm::kCapturedSlots; ++i) {
+    Fake().Fail("cuUserObjectCreate", 1, cuda::kErrorNotSupported);
+    ASSERT_NE(Copy(memory, memory, comm), spcclSuccess);
+  }
+  EXPECT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+  gpu_.Must(gpu_.driver().StreamEndCapture(stream_, &graph));
+  gpu_.Must(gpu_.driver().GraphDestroy(graph));
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(GpuLaunchTest, TheDaemonsDeathLetsAllStreamsGoOn) {
   const spcclComm_t comm = OneRank();
   void* const memory = NewBuffer();
