@@ -19,10 +19,9 @@ class WorkPart final : public GpuPart {
     if (!result.ok() && !by_daemon) work.order->StoreDone(work.use);
     // What was captured keeps its slot and its buffer for the next replay.
     if (work.use.is_captured()) return;
-    const bool is_staged = work.places.staging != nullptr;
     // After an error the stream may still be on its way to its `ready`, which nobody waits for.
-    work.order->GiveBack(work.use, result.ok() || is_staged);
-    if (is_staged) work.places.staging->NoteEnd(/*daemon_let_go=*/result.ok());
+    work.order->GiveBack(work.use, result.ok());
+    if (work.places.staging != nullptr) work.places.staging->NoteEnd(result.ok());
   }
 
  private:
@@ -156,8 +155,13 @@ absl::Status EnqueueReserved(const cuda::Driver& driver, const std::shared_ptr<C
                              const std::shared_ptr<Operation>& op,
                              const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
   auto submittal = std::make_unique<Submittal>(Submittal{comm, op, work});
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()),
-                                        "cuLaunchHostFunc"));
+  const absl::Status launched = driver.ToStatus(
+      driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()), "cuLaunchHostFunc");
+  if (!launched.ok()) {
+    // The slot is used again once this is there, and no host function will write it.
+    work->order->StoreReady(work->use);
+    return launched;
+  }
   (void)submittal.release();
   SPCCL_RETURN_IF_ERROR(work->order->EnqueueWait(work->use, stream));
   return CopyOut(driver, *work, stream);

@@ -1,5 +1,6 @@
 #include "client/gpu_launch.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -235,6 +236,32 @@ TEST_F(GpuLaunchTest, CapturesThatTheDriverRefusesKeepNoSlots) {
   EXPECT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
   gpu_.Must(gpu_.driver().StreamEndCapture(stream_, &graph));
   gpu_.Must(gpu_.driver().GraphDestroy(graph));
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
+TEST_F(GpuLaunchTest, AnAbortedCopysSlotIsNotUsedBeforeItsStreamHasPassed) {
+  daemon_.Refuse(RequestType::kRegisterCuda, shm::Result::kInvalidUsage, "no GPU here");
+  const spcclComm_t aborted = OneRank();
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  std::atomic<bool> may_go{false};
+  const auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
+  gpu_.Must(gpu_.driver().LaunchHostFunc(stream_, wait, &may_go));
+  EXPECT_EQ(Copy(memory, memory, aborted), spcclSuccess) << LastError();
+  EXPECT_EQ(spcclCommAbort(aborted), spcclSuccess);
+  // Had it the same slot, the late host function would set its word back.
+  const cuda::Stream other = gpu_.NewStream();
+  EXPECT_EQ(spcclAllReduce(memory, memory, kCount, spcclFloat32, spcclSum, comm,
+                           reinterpret_cast<spcclStream_t>(other)),
+            spcclSuccess);
+  gpu_.Synchronize(other);
+  may_go = true;
+  may_go.notify_all();
+  gpu_.Synchronize(stream_);
+  const std::vector<shm::Submission> seen = daemon_.submissions();
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].order_slot, 2u);
+  gpu_.Must(gpu_.driver().StreamDestroy(other));
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
