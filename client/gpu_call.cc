@@ -175,6 +175,8 @@ absl::Status EnqueueStaged(const cuda::Driver& driver, const std::shared_ptr<Com
   absl::Status status = CopyIn(driver, *work, stream);
   if (status.ok()) status = comm->null_stream()->Reserve(op);
   if (!status.ok()) {
+    // The copy may be on the stream.
+    (void)work->places.staging->RecordLastCopy(stream);
     work->GiveUp();
     return status;
   }

@@ -34,7 +34,7 @@ struct GpuWork {
   std::shared_ptr<StreamOrder> order;
   StreamOrder::Use use;
 
-  // Before anything of it is on a stream.
+  // While no order word of it is on a stream.
   void GiveUp() const;
   // A new operation of the communicator for this work.
   std::shared_ptr<Operation> NewOperation(const std::shared_ptr<Comm>& owner,

@@ -59,7 +59,10 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Take(const cuda::Drive
       PinnedBuffer& buffer = **at;
       const bool lost = buffer.lost_.load(std::memory_order_acquire);
       const bool free = !lost && buffer.ended_.load(std::memory_order_acquire);
-      if ((!lost && !free) || !buffer.AreCopiesDone()) {
+      // An operation may end, and be noticed by another thread, before the one that launches it has
+      // recorded its last copy: until then that one holds the buffer, too. And who else holds it
+      // may be where the driver must not be called, as its end would.
+      if ((!lost && !free) || at->use_count() > 1 || !buffer.AreCopiesDone()) {
         ++at;
         continue;
       }

@@ -61,7 +61,7 @@ class PinnedPool {
   // What is kept for later use, at most.
   static constexpr size_t kKeptBytes = size_t{1} << 30;
 
-  // To be given back by NoteEnd.
+  // To be given back by NoteEnd. Whoever enqueues copies holds it until the last is recorded.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> Take(const cuda::Driver& driver,
                                                      cuda::Context context, const cuda::Uuid& gpu,
                                                      size_t bytes);
