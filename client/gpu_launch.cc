@@ -150,6 +150,7 @@ void GpuClient::Prepare(const std::shared_ptr<Session>& session) {
 absl::StatusOr<std::shared_ptr<CudaBuffer>> GpuClient::Register(
     const std::shared_ptr<Session>& session, const DeviceMemory& memory, const void* data,
     size_t bytes) {
+  SPCCL_RETURN_IF_ERROR(CheckTakesGpuMemory(*session));
   Prepare(session);
   const auto first = std::make_shared<const DeviceMemory>(memory);
   SPCCL_RETURN_IF_ERROR(memory_.CheckRange(first, AddressOf(data), bytes));

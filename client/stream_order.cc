@@ -19,6 +19,12 @@ SharedMapping* KeepForGood(SharedMapping mapping) {
 
 }  // namespace
 
+absl::Status CheckTakesGpuMemory(const Session& session) {
+  if (session.minor() >= 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the daemon (spccld) is older than this library and takes no GPU memory: update it");
+}
+
 StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping mapping)
     : driver_(driver), mapping_(KeepForGood(std::move(mapping))) {
   // From the back, so that the first is taken first.
@@ -29,10 +35,7 @@ StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping mapping)
 absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
                                                                const cuda::Driver& driver,
                                                                cuda::Context context) {
-  if (session.minor() < 1) {
-    return absl::FailedPreconditionError(
-        "the daemon (spccld) is older than this library and takes no GPU memory: update it");
-  }
+  SPCCL_RETURN_IF_ERROR(CheckTakesGpuMemory(session));
   shm::Request request{};
   request.type = shm::RequestType::kOrderMemory;
   SPCCL_ASSIGN_OR_RETURN(const UniqueFd memfd,

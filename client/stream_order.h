@@ -16,6 +16,10 @@
 
 namespace spccl::client {
 
+// A daemon of the protocol's minor version 0 would end the session at requests that it does not
+// know.
+absl::Status CheckTakesGpuMemory(const Session& session);
+
 // Thread-safe. The memory stays mapped and registered until the process ends: streams may still
 // wait for its words when nothing else knows of it any more.
 class StreamOrder {

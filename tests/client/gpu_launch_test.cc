@@ -294,6 +294,10 @@ TEST_F(GpuLaunchTest, AnOlderDaemonTakesNoGpuMemory) {
   void* const memory = NewBuffer();
   EXPECT_EQ(Copy(memory, memory, comm), spcclInvalidUsage);
   EXPECT_THAT(LastError(comm), HasSubstr("older than this library"));
+  void* handle = nullptr;
+  EXPECT_EQ(spcclCommRegister(comm, memory, kBytes, &handle), spcclInvalidUsage);
+  // It would end the session.
+  EXPECT_EQ(daemon_.Requests(RequestType::kRegisterCuda), 0u);
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
