@@ -22,7 +22,8 @@ absl::StatusOr<runtime::Gpu*> Engine::FindGpu(const cuda::Uuid& uuid) {
   return gpu;
 }
 
-// The same memory, registered before: the driver's ids are not used twice in a process.
+// The same memory, registered before: the driver's ids are not used twice in a process. For memory
+// of one piece only: the id is that of the first.
 const Buffer* Engine::FindSame(const Session& session, const Buffer& buffer, int gpu) {
   for (const auto& [id, known] : session.buffers) {
     if (known.gpu_memory != nullptr && known.driver_id == buffer.driver_id &&
@@ -51,7 +52,9 @@ void Engine::RegisterCuda(Session& session, const shm::Request& request,
   if (const absl::Status room = CheckBufferLimits(session, buffer.size_bytes); !room.ok()) {
     return Reply(session, request_id, room);
   }
-  if (const Buffer* const same = FindSame(session, buffer, (*gpu)->index()); same != nullptr) {
+  const Buffer* const same =
+      body.pieces == 1 ? FindSame(session, buffer, (*gpu)->index()) : nullptr;
+  if (same != nullptr) {
     buffer.gpu_memory = same->gpu_memory;
     buffer.memory_id = same->memory_id;
     return Reply(session, request_id, absl::OkStatus(), *AddBuffer(session, std::move(buffer)));

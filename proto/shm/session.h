@@ -92,7 +92,7 @@ struct Request {
       uint8_t gpu[kGpuIdBytes];
       uint64_t address;           // of the first piece, in the client; for people
       uint64_t size_bytes;        // of all pieces
-      uint64_t driver_buffer_id;  // of the first piece: equal means the same memory
+      uint64_t driver_buffer_id;  // of the first piece; of one alone, equal means the same memory
       CudaHandleKind kind;
       uint32_t pieces;
       union {

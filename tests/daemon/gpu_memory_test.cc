@@ -216,6 +216,16 @@ TEST_F(GpuMemoryTest, DescriptorsAreMappedInARow) {
   EXPECT_EQ(buffers[0].size_bytes, kPieces * exported_.piece_bytes);
 }
 
+// Behind a first piece that is the same, others may have been mapped since.
+TEST_F(GpuMemoryTest, MemoryOfSeveralPiecesIsOpenedEachTime) {
+  RawClient client = Open(*env_);
+  ExpectSuccess(client.Call(DescriptorRequest(client), Descriptors()));
+  ExpectSuccess(client.Call(DescriptorRequest(client), Descriptors()));
+  spcclFakeHoldings now;
+  Fake().Count(&now);
+  EXPECT_EQ(now.reservations, before_.reservations + 2);
+}
+
 TEST_F(GpuMemoryTest, WhatDoesNotFitTogetherIsRefused) {
   RawClient client = Open(*env_);
   const auto refused = [&](shm::Request request, const std::vector<int>& fds, const char* message) {
