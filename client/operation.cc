@@ -179,7 +179,7 @@ void Operation::RunRelayed() {
   if (result_.ok() && end == Relay::End::kCutShort) {
     result_ = absl::InternalError("the operation ended before this rank had its results");
   }
-  Finish(std::move(result_));
+  Finish(std::move(result_), /*by_daemon=*/true);
 }
 
 void Operation::RunStaged() {
@@ -196,13 +196,13 @@ void Operation::RunStaged() {
     }
     staging_->GiveBack(*std::move(buffer));
   }
-  Finish(std::move(result_));
+  Finish(std::move(result_), /*by_daemon=*/true);
 }
 
 void Operation::Fail(const absl::Status& status) {
   comm_->Break(status);
   comm_->NoteCompleted();
-  Finish(status);
+  Finish(status, /*by_daemon=*/false);
 }
 
 bool Operation::Poll() {
@@ -214,23 +214,21 @@ bool Operation::WaitSubmitted(int64_t deadline_ns) {
   return comm_->session()->rings().Wait(*this, deadline_ns);
 }
 
-void Operation::OnDone(absl::Status result) {
+void Operation::OnDone(absl::Status result, bool by_daemon) {
   comm_->NoteCompleted();
   if (is_staged()) {
     result_ = std::move(result);  // RunStaged finishes it
   } else {
-    Finish(std::move(result));
+    Finish(std::move(result), by_daemon);
   }
 }
 
-void Operation::Finish(absl::Status result) {
+void Operation::Finish(absl::Status result, bool by_daemon) {
   result_ = std::move(result);
   ReleaseMemory();
   if (gpu_part_ != nullptr) {
     // Nobody waits for its result: the communicator's health tells of it.
     if (!result_.ok()) comm_->NoteAsyncError(result_);
-    // A dead session's daemon has said nothing.
-    const bool by_daemon = is_submitted() && comm_->session()->Health().ok();
     std::exchange(gpu_part_, nullptr)->End(result_, by_daemon);
   }
   // Release: whoever sees it finished sees the result and what was done to the memory.

@@ -87,8 +87,8 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   bool WantsRelay() const;
   absl::StatusOr<std::shared_ptr<Region>> CopyIn();
   void RunRelayed();
-  void OnDone(absl::Status result) override;
-  void Finish(absl::Status result);
+  void OnDone(absl::Status result, bool by_daemon) override;
+  void Finish(absl::Status result, bool by_daemon);
   void ReleaseMemory();
 
   const std::shared_ptr<Comm> comm_;

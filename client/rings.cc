@@ -185,15 +185,16 @@ absl::Status Rings::TakeLocked(const shm::Completion& completion) {
     return absl::InternalError(absl::StrCat("the daemon completed ticket ", completion.ticket,
                                             ", which is not outstanding"));
   }
-  FinishLocked(&slot, StatusOfWire(completion.result, shm::TextOf(completion.message)));
+  FinishLocked(&slot, StatusOfWire(completion.result, shm::TextOf(completion.message)),
+               /*by_daemon=*/true);
   return absl::OkStatus();
 }
 
-void Rings::FinishLocked(Outstanding* slot, absl::Status result) {
+void Rings::FinishLocked(Outstanding* slot, absl::Status result, bool by_daemon) {
   const std::shared_ptr<Ticket> ticket = std::move(slot->ticket);
   slot->ticket = nullptr;
   free_[free_count_++] = static_cast<uint16_t>(slot - outstanding_.data());
-  ticket->OnDone(std::move(result));
+  ticket->OnDone(std::move(result), by_daemon);
   // Release: whoever sees it done sees what OnDone wrote.
   ticket->done_.store(true, std::memory_order_release);
 }
@@ -202,7 +203,7 @@ void Rings::FailLocked(const absl::Status& reason) {
   if (!dead_.ok()) return;
   dead_ = reason;
   for (Outstanding& slot : outstanding_) {
-    if (slot.ticket != nullptr) FinishLocked(&slot, reason);
+    if (slot.ticket != nullptr) FinishLocked(&slot, reason, /*by_daemon=*/false);
   }
 }
 

@@ -33,7 +33,8 @@ class Ticket {
  private:
   friend class Rings;
   // Called exactly once, with the rings locked: must not block and not call the rings.
-  virtual void OnDone(absl::Status result) = 0;
+  // `by_daemon`: it says so; else the session is dead.
+  virtual void OnDone(absl::Status result, bool by_daemon) = 0;
   std::atomic<bool> done_{false};
 };
 
@@ -83,7 +84,7 @@ class Rings {
   absl::Status DrainLocked();
   absl::Status TakeLocked(const shm::Completion& completion);
   void FailLocked(const absl::Status& reason);
-  void FinishLocked(Outstanding* slot, absl::Status result);
+  void FinishLocked(Outstanding* slot, absl::Status result, bool by_daemon);
   // Looks for a short time whether more completions than `seen` come; true if so.
   bool Spin(uint32_t seen);
   void Sleep(uint32_t seen, int64_t timeout_ns);

@@ -288,6 +288,18 @@ TEST_F(GpuLaunchTest, TheDaemonsDeathLetsAllStreamsGoOn) {
   EXPECT_EQ(spcclCommDestroy(next), spcclSuccess);
 }
 
+TEST_F(GpuLaunchTest, ADaemonThatBreaksTheProtocolHoldsNoStream) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  daemon_.HoldOperations(true);
+  ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+  ASSERT_TRUE(daemon_.AwaitSubmissions(1));
+  daemon_.CorruptCompletionTail();
+  EXPECT_EQ(HealthOf(comm), spcclInternalError);  // looks at the completions
+  gpu_.Synchronize(stream_);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(GpuLaunchTest, AnOlderDaemonTakesNoGpuMemory) {
   daemon_.SetMinor(0);
   const spcclComm_t comm = OneRank();
