@@ -7,6 +7,12 @@
 #include "daemon/engine.h"
 
 namespace spccl::daemon {
+namespace {
+
+// Of one session at a time. Each holds its descriptors, and a library asks for one after the other.
+constexpr uint32_t kMostOpening = 16;
+
+}  // namespace
 
 absl::StatusOr<runtime::Gpu*> Engine::FindGpu(const cuda::Uuid& uuid) {
   if (hooks_.gpus == nullptr) {
@@ -59,6 +65,13 @@ void Engine::RegisterCuda(Session& session, const shm::Request& request,
     buffer.memory_id = same->memory_id;
     return Reply(session, request_id, absl::OkStatus(), *AddBuffer(session, std::move(buffer)));
   }
+  if (session.opening >= kMostOpening) {
+    return Reply(session, request_id,
+                 absl::ResourceExhaustedError(
+                     absl::StrCat("the process hands over more GPU memory while ", kMostOpening,
+                                  " requests of it are being answered, all that one may have")));
+  }
+  ++session.opening;
   buffer.memory_id = registry_.next_memory_id++;
   // Off the core thread: it takes about a millisecond.
   imports_->Open(**gpu, *std::move(handle),
@@ -72,6 +85,7 @@ void Engine::OnOpened(uint64_t session_id, uint64_t request_id, Buffer buffer,
                       const absl::StatusOr<GpuMemoryRef>& memory) {
   Session* const session = registry_.FindSession(session_id);
   if (session == nullptr) return;
+  --session->opening;
   absl::Status status = memory.status();
   // Others may have come meanwhile.
   if (status.ok()) status = CheckBufferLimits(*session, buffer.size_bytes);

@@ -96,6 +96,7 @@ struct Session {
   std::unordered_map<uint64_t, Buffer> buffers;          // by id
   std::map<FileKey, MappedFile> files;
   uint64_t buffer_bytes = 0;
+  uint32_t opening = 0;   // requests whose GPU memory is being opened
   UniqueFd order_memory;  // once it has been asked for
   OrderMapRef order;      // likewise
   bool probing = false;   // an attach probe is under way

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -299,6 +300,27 @@ TEST_F(GpuMemoryTest, BytesCountForTheLimits) {
   RawClient client = Open(env);
   ExpectSuccess(client.Call(IpcRequest(client)));
   ExpectRefusal(client.Call(IpcRequest(client)), shm::Result::kSystemError, "limits.buffer_bytes");
+}
+
+TEST_F(GpuMemoryTest, AProcessHasSoManyRequestsOpenAtATime) {
+  RawClient client = Open(*env_);
+  // Nothing is opened until this has ended.
+  std::atomic<bool> may_go{false};
+  gpus_->at(0).Post([&may_go] { may_go.wait(false); });
+  std::vector<shm::Request> requests;
+  for (int i = 0; i < 17; ++i) {
+    requests.push_back(DescriptorRequest(client));
+    ASSERT_THAT(client.Send(requests.back(), Descriptors()), IsOk());
+  }
+  ExpectRefusal(client.AwaitReply(requests.back().request_id), shm::Result::kSystemError,
+                "16 requests");
+  may_go = true;
+  may_go.notify_all();
+  requests.pop_back();
+  for (const shm::Request& request : requests) {
+    ExpectSuccess(client.AwaitReply(request.request_id));
+  }
+  ExpectSuccess(client.Call(DescriptorRequest(client), Descriptors()));
 }
 
 TEST_F(GpuMemoryTest, OrderMemoryIsGivenOnce) {
