@@ -116,10 +116,21 @@ Detached GpuRunner::WaitForRanks([[maybe_unused]] std::shared_ptr<GpuRunner> sel
 }
 
 void GpuRunner::Cancel() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (passed_ || cancelled_) return;
+    cancelled_ = true;
+  }
+  if (LetRanksThrough()) return;
+  // A rank's process can take its word back before the stream has looked.
+  rails_[0]->PollUntil([self = shared_from_this()] { return self->LetRanksThrough(); });
+}
+
+bool GpuRunner::LetRanksThrough() {
   const std::lock_guard lock(mutex_);
-  if (passed_ || cancelled_) return;
-  cancelled_ = true;
+  if (passed_) return true;
   for (const auto& order : orders_) LetThrough(*order);
+  return false;
 }
 
 void GpuRunner::End() {

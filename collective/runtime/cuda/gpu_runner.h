@@ -42,6 +42,8 @@ class GpuRunner final : public StepRunner, public std::enable_shared_from_this<G
   absl::Status EnqueueWaits(cuda::Stream stream) const;
   absl::Status RailsStatus() const;
   std::function<bool()> ReadyOrFailed() const;
+  // For a cancelled operation; true once nobody waits any more.
+  bool LetRanksThrough();
   // No rank's `ready` is looked at any more.
   void Pass();
 

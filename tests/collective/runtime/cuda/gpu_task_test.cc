@@ -316,6 +316,31 @@ TEST(GpuTaskTest, ADeadRankHoldsUpNobody) {
   }
 }
 
+TEST(GpuTaskTest, ARankThatTakesItsWordBackHoldsUpNobody) {
+  std::mt19937_64 random(TestSeed());
+  for (const uint64_t resets : {0, 3}) {
+    Case c;
+    c.op = {.count = 5000};
+    c.gpus = {0, 1};
+    const std::vector<Bytes> inputs = Inputs(c, &random);
+    GpuRanks ranks(TheGpus(), c.op, inputs, c.gpus, 0, resets);
+    ranks.Enqueue(0);
+    Outcome outcome;
+    auto task = Make(c, ranks, outcome.Fn());
+    ASSERT_TRUE(task.ok()) << task.status();
+    (*task)->Start();
+    std::thread liar([&] {
+      for (int i = 0; i < 1'000'000; ++i) ranks.order(1).ready->store(0, std::memory_order_relaxed);
+    });
+    (*task)->Cancel(absl::AbortedError("rank 1 lies"), 1);
+    liar.join();
+    const std::optional<OpResult> result = outcome.Wait();
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->status, absl::AbortedError("rank 1 lies"));
+    (void)ranks.Received(0);
+  }
+}
+
 TEST(GpuTaskTest, CancelBeforeTheStart) {
   Case c;
   c.op = {.count = 100};
