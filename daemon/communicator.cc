@@ -36,10 +36,8 @@ std::string ProcessOf(const Communicator::Member& member) {
 }  // namespace
 
 bool RankPart::Complete(const absl::Status& status) const {
-  // Where no GPU has, so that the rank's stream goes on. Release: after what was written for it.
-  if (order != nullptr && (buffers.order == nullptr || !status.ok())) {
-    order->done->store(order->value, std::memory_order_release);
-  }
+  // Where the end of the work on GPUs has not, so that the rank's stream goes on.
+  if (order != nullptr) order->WriteDone();
   const bool ok = port->Complete(ticket, handle, status);
   if (relay != nullptr) relay->Ring();
   return ok;

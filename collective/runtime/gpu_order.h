@@ -27,6 +27,15 @@ struct GpuOrder {
   // *ready == value, write 0 to it at once, and `value` to done; the rank's stream resets done.
   uint32_t value = 0;
   bool resets = false;
+
+  // By the CPU, the first time only: after that the rank's stream may have taken the word back, and
+  // the next replay would take the same value for its own. Release: after what was written for it.
+  void WriteDone() const {
+    if (!is_done.exchange(true, std::memory_order_acq_rel)) {
+      done->store(value, std::memory_order_release);
+    }
+  }
+  mutable std::atomic<bool> is_done{false};
 };
 
 }  // namespace spccl::runtime

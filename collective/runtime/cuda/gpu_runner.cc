@@ -136,8 +136,8 @@ bool GpuRunner::LetRanksThrough() {
 void GpuRunner::End() {
   const std::lock_guard lock(mutex_);
   passed_ = true;
-  // Release, and the GPUs' work has ended: what it has written is there for whoever sees the word.
-  for (const auto& order : orders_) order->done->store(order->value, std::memory_order_release);
+  // The GPUs' work has ended: what it has written is there for whoever sees the word.
+  for (const auto& order : orders_) order->WriteDone();
   orders_.clear();
 }
 
