@@ -75,21 +75,27 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
   const std::lock_guard lock(mutex_);
   // A program that frees memory and hands over no other must not keep it from its GPU for ever.
   if (++gets_ % kLookForFreedEvery == 0) DropFreedLocked(&dropped);
-  const auto found = entries_.find(first.buffer_id);
-  if (found != entries_.end() && found->second.session_serial == session->serial()) {
-    const Entry& entry = found->second;
-    if (entry.buffer == nullptr) return entry.refusal;
-    // Pieces behind the first may have been unmapped and others mapped in their place.
-    const auto& pieces = entry.buffer->pieces();
-    if (entry.buffer->Contains(address, bytes) &&
-        std::all_of(pieces.begin() + 1, pieces.end(),
-                    [this](const DeviceMemory& piece) { return memory_->IsStill(piece); })) {
-      return entry.buffer;
-    }
-  }
-  DropFreedLocked(&dropped);
   Entry entry{
       .buffer = nullptr, .session_serial = session->serial(), .first = first, .refusal = {}};
+  const auto found = entries_.find(first.buffer_id);
+  if (found != entries_.end() && found->second.session_serial == session->serial()) {
+    entry = found->second;
+  }
+  if (entry.buffer != nullptr) {
+    // Pieces behind the first may have been unmapped and others mapped in their place.
+    const auto& pieces = entry.buffer->pieces();
+    const bool is_whole =
+        std::all_of(pieces.begin() + 1, pieces.end(),
+                    [this](const DeviceMemory& piece) { return memory_->IsStill(piece); });
+    if (is_whole && entry.buffer->Contains(address, bytes)) return entry.buffer;
+    if (!is_whole) {
+      dropped.push_back(std::exchange(found->second.buffer, nullptr));
+      entry.buffer = nullptr;
+    }
+  }
+  // What consists of too many pieces begins with fewer.
+  if (address + bytes >= entry.refused_end) return entry.refusal;
+  DropFreedLocked(&dropped);
   auto exported = memory_->Export(first, address, bytes);
   absl::Status status = exported.status();
   if (exported.ok()) {
@@ -98,7 +104,10 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
     if (buffer.ok()) entry.buffer = *std::move(buffer);
   }
   if (!status.ok() && !absl::IsUnimplemented(status)) return status;
-  entry.refusal = status;
+  if (!status.ok()) {
+    entry.refusal = status;
+    entry.refused_end = address + bytes;
+  }
   Entry& kept = entries_[first.buffer_id];
   dropped.push_back(std::exchange(kept, entry).buffer);
   if (!status.ok()) return status;

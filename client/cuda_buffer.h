@@ -59,8 +59,8 @@ class CudaBuffers {
   explicit CudaBuffers(CudaMemory* memory) : memory_(memory) {}
 
   // The buffer that holds [address, address + bytes), which begins in `first`; handed over if the
-  // session's daemon does not have it yet. Unimplemented: it must be copied, and why; asked once
-  // for each memory.
+  // session's daemon does not have it yet. Unimplemented: it must be copied, and why; asked again
+  // only for ranges that end before all that were refused.
   absl::StatusOr<std::shared_ptr<CudaBuffer>> Get(const std::shared_ptr<Session>& session,
                                                   const DeviceMemory& first, uint64_t address,
                                                   uint64_t bytes);
@@ -69,10 +69,11 @@ class CudaBuffers {
 
  private:
   struct Entry {
-    std::shared_ptr<CudaBuffer> buffer;  // null: it cannot be handed over
+    std::shared_ptr<CudaBuffer> buffer;  // null: nothing of it has been handed over
     uint64_t session_serial = 0;
     DeviceMemory first;
     absl::Status refusal;
+    uint64_t refused_end = UINT64_MAX;  // of the shortest range that was refused
   };
   void DropFreedLocked(std::vector<std::shared_ptr<CudaBuffer>>* dropped);
 

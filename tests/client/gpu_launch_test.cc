@@ -168,6 +168,46 @@ TEST_F(GpuLaunchTest, AllocationsOfAPoolWithoutHandlesAreCopied) {
   gpu_.Must(driver.MemAddressFree(base, bytes));
 }
 
+TEST_F(GpuLaunchTest, OfMemoryOfTooManyPiecesAPartIsHandedOver) {
+  const cuda::Driver& driver = gpu_.driver();
+  cuda::MemAllocationProp prop{};
+  prop.type = cuda::kMemAllocationTypePinned;
+  prop.requested_handle_types = cuda::kMemHandleTypePosixFileDescriptor;
+  prop.location = {.type = cuda::kMemLocationTypeDevice, .id = 0};
+  size_t piece = 0;
+  gpu_.Must(driver.MemGetAllocationGranularity(&piece, &prop, cuda::kMemAllocGranularityMinimum));
+  const size_t bytes = piece * (shm::kMaxCudaPieces + 1);
+  cuda::DevicePtr base = 0;
+  gpu_.Must(driver.MemAddressReserve(&base, bytes, 0, 0, 0));
+  for (cuda::DevicePtr at = base; at < base + bytes; at += piece) {
+    cuda::AllocationHandle handle;
+    gpu_.Must(driver.MemCreate(&handle, piece, &prop, 0));
+    gpu_.Must(driver.MemMap(at, piece, 0, handle, 0));
+    gpu_.Must(driver.MemRelease(handle));
+  }
+  const cuda::MemAccessDesc access{.location = prop.location,
+                                   .flags = cuda::kMemAccessFlagsProtReadWrite};
+  gpu_.Must(driver.MemSetAccess(base, bytes, &access, 1));
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  void* const memory = reinterpret_cast<void*>(base);
+  gpu_.Upload(std::vector<float>(kCount, 3), memory, stream_);
+  const spcclComm_t comm = OneRank();
+  void* handle = nullptr;
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(spcclCommRegister(comm, memory, bytes, &handle), spcclSuccess) << LastError();
+    EXPECT_EQ(daemon_.Requests(RequestType::kRegisterCuda), round == 0 ? 0u : 1u);
+    ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+    gpu_.Synchronize(stream_);
+    EXPECT_EQ(daemon_.Requests(RequestType::kRegisterCuda), 1u);
+  }
+  EXPECT_EQ(daemon_.Requests(RequestType::kRegisterMemfd), 0u);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  for (cuda::DevicePtr at = base; at < base + bytes; at += piece) {
+    gpu_.Must(driver.MemUnmap(at, piece));
+  }
+  gpu_.Must(driver.MemAddressFree(base, bytes));
+}
+
 TEST_F(GpuLaunchTest, HostMemoryThatTheDriverKnowsIsHostMemory) {
   const spcclComm_t comm = OneRank();
   void* pinned = nullptr;
