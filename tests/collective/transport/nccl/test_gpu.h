@@ -61,7 +61,7 @@ class Worker {
 class TestGpu final : public Issuer, public FrameSource, public FrameHome {
  public:
   explicit TestGpu(int number) : number_(number) {}
-  ~TestGpu() {
+  ~TestGpu() override {
     stream_.Finish();
     issuing_.Finish();
   }
