@@ -31,8 +31,8 @@ class GpuRun {
   GpuRun& operator=(const GpuRun&) = delete;
 
   void* stream() const { return queue_.stream; }
-  // Something has been enqueued since SetEnded.
-  bool is_busy() const { return busy_; }
+  // Something may have been enqueued since SetEnded.
+  bool is_busy() const { return busy_ || slice_.has_copied(); }
   void SetEnded() { busy_ = false; }
 
   // A frame that another node's GPU has sent: its body is validated here, before it is read.

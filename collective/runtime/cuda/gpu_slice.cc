@@ -46,6 +46,7 @@ bool GpuSlice::Reaches(const MemoryView& memory) const {
 absl::Status GpuSlice::Copy(uint64_t to, uint64_t from) {
   auto* const stream = static_cast<cuda::Stream>(gpu_.QueueOf(lane_).stream);
   const cuda::Driver& driver = *gpus_.driver();
+  has_copied_ = true;
   return driver.ToStatus(driver.MemcpyAsync(to, from, bytes(), stream), "cuMemcpyAsync");
 }
 

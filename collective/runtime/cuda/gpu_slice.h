@@ -43,6 +43,8 @@ class GpuSlice {
   // when Spread has enqueued the copies of the first to those out of reach.
   absl::StatusOr<std::span<void* const>> Outputs();
   absl::Status Spread();
+  // Some copy has been enqueued: the stream's end must be awaited before this and its rooms go.
+  bool has_copied() const { return has_copied_; }
 
  private:
   const MemoryView& Send(uint32_t rank) const { return context_.ranks[rank].send; }
@@ -63,6 +65,7 @@ class GpuSlice {
   absl::InlinedVector<void*, 8> outputs_;
   std::vector<uint64_t> far_outputs_;
   std::vector<transport::Frame> rooms_;
+  bool has_copied_ = false;
 };
 
 }  // namespace spccl::runtime
