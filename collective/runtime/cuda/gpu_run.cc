@@ -290,8 +290,8 @@ absl::Status GpuRun::Send(const Step& step) {
       PassOn(run_, held->Share());
       return absl::OkStatus();
     }
-    SPCCL_ASSIGN_OR_RETURN(const auto outputs, slice_.Outputs());
-    SendLater(run_, outputs[0], op_.dtype, Frame());
+    SPCCL_ASSIGN_OR_RETURN(const void* const written, slice_.WrittenOutput());
+    SendLater(run_, written, op_.dtype, Frame());
     return absl::OkStatus();
   }
   Source source;

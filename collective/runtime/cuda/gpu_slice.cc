@@ -92,6 +92,14 @@ absl::StatusOr<std::span<void* const>> GpuSlice::Outputs() {
 }
 // NOLINTEND(performance-no-int-to-ptr)
 
+absl::StatusOr<const void*> GpuSlice::WrittenOutput() {
+  SPCCL_ASSIGN_OR_RETURN(const auto outputs, Outputs());
+  if (far_outputs_.size() == output_ranks_.size()) {
+    SPCCL_RETURN_IF_ERROR(Copy(reinterpret_cast<uint64_t>(outputs[0]), far_outputs_[0]));
+  }
+  return outputs[0];
+}
+
 absl::Status GpuSlice::Spread() {
   for (const uint64_t to : far_outputs_) {
     SPCCL_RETURN_IF_ERROR(Copy(to, reinterpret_cast<uint64_t>(outputs_[0])));

@@ -43,6 +43,8 @@ class GpuSlice {
   // when Spread has enqueued the copies of the first to those out of reach.
   absl::StatusOr<std::span<void* const>> Outputs();
   absl::Status Spread();
+  // What earlier runs have written there, as kernels read it: fetched if no output is within reach.
+  absl::StatusOr<const void*> WrittenOutput();
   // Some copy has been enqueued: the stream's end must be awaited before this and its rooms go.
   bool has_copied() const { return has_copied_; }
 

@@ -209,6 +209,28 @@ TEST(GpuNodesTest, EveryAlgorithmAndOperation) {
   }
 }
 
+// GPUs 2 and 3 do not reach each other: lanes of one have ranks whose outputs are all on the other,
+// and send what an earlier run has written there.
+TEST(GpuNodesTest, WhatALanesGpuDoesNotReachIsFetched) {
+  std::mt19937_64 random(TestSeed());
+  for (int algorithm = 2; algorithm < policy::kAlgorithmCount; ++algorithm) {
+    for (int kind = 0; kind < kOpKindCount; ++kind) {
+      Case c;
+      c.algorithm = static_cast<Algorithm>(algorithm);
+      c.op.kind = static_cast<OpKind>(kind);
+      if (!policy::HasPlan(c.algorithm, c.op.kind)) continue;
+      c.node_of_rank = {0, 0, 0, 1, 1, 2};
+      c.gpus = {2, 3, 3, 3, 2, 2};
+      c.op.count = 500 + random() % 500;
+      c.op.root = static_cast<uint32_t>(random() % c.ranks());
+      c.slice_bytes = 256;
+      c.seed = random();
+      ExpectRight(c);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(GpuNodesTest, SparseEqualsDenseProperty) {
   std::mt19937_64 random(TestSeed());
   constexpr double kSparsities[] = {0, 0.3, 0.5, 0.9, 0.99, 1};
