@@ -398,5 +398,15 @@ TEST(GpuTaskTest, RefusesWhatIsNotOnItsGpus) {
   EXPECT_TRUE(OnGpu(buffers));
 }
 
+TEST(GpuTaskTest, RefusesWhatIsNotAligned) {
+  const OpDesc op{.count = 100};
+  GpuRanks ranks(TheGpus(), op, std::vector<Bytes>(2, Bytes(400)), {0, 0}, 0);
+  std::vector<RankBuffers> buffers = ranks.buffers();
+  buffers[1].recv = MemoryView::Device(buffers[1].recv.address() + 2, 0);
+  const auto task = MakeGpuTask(TheGpus(), op, buffers, {}, {}, nullptr);
+  EXPECT_EQ(task.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(task.status().message()), HasSubstr("multiple of the 4 bytes"));
+}
+
 }  // namespace
 }  // namespace spccl::runtime
