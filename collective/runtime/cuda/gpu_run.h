@@ -48,7 +48,8 @@ class GpuRun {
   // for.
   bool CountsResult() const;
   void NoteResultCounted();
-  bool Encodes() const { return !sends_.empty() && values_ != nullptr; }
+  // Not by values_: of no elements they may be nowhere.
+  bool Encodes() const { return !sends_.empty() && !frame_.valid(); }
   void Decide();
   bool CountsInput() const { return result_.decision.count_first; }
   void NoteInputCounted();
