@@ -81,9 +81,32 @@ absl::Status Unmap(const cuda::Driver& driver, DevicePtr base, uint64_t size_byt
   return first.ok() ? freed : first;
 }
 
+// Who may touch what is mapped of the device's: itself, and all that reach it. What peers are
+// enabled for does not extend to such mappings.
+absl::StatusOr<std::vector<cuda::MemAccessDesc>> AccessesTo(const cuda::Driver& driver,
+                                                            cuda::Device device) {
+  int count = 0;
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.DeviceGetCount(&count), "cuDeviceGetCount"));
+  std::vector<cuda::MemAccessDesc> accesses;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    cuda::Device from = 0;
+    int can = 0;
+    SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.DeviceGet(&from, ordinal), "cuDeviceGet"));
+    if (from != device) {
+      SPCCL_RETURN_IF_ERROR(
+          driver.ToStatus(driver.DeviceCanAccessPeer(&can, from, device), "cuDeviceCanAccessPeer"));
+      if (can == 0) continue;
+    }
+    accesses.push_back({.location = {.type = cuda::kMemLocationTypeDevice, .id = from},
+                        .flags = cuda::kMemAccessFlagsProtReadWrite});
+  }
+  return accesses;
+}
+
 absl::StatusOr<uint64_t> OpenDescriptors(const cuda::Driver& driver, const GpuHandle& handle) {
   cuda::Device device = 0;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.CtxGetDevice(&device), "cuCtxGetDevice"));
+  SPCCL_ASSIGN_OR_RETURN(const auto accesses, AccessesTo(driver, device));
   DevicePtr base = 0;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.MemAddressReserve(&base, handle.size_bytes, 0, 0, 0),
                                         "cuMemAddressReserve"));
@@ -97,11 +120,9 @@ absl::StatusOr<uint64_t> OpenDescriptors(const cuda::Driver& driver, const GpuHa
     at += handle.piece_bytes[mapped];
   }
   if (status.ok()) {
-    const cuda::MemAccessDesc access{
-        .location = {.type = cuda::kMemLocationTypeDevice, .id = device},
-        .flags = cuda::kMemAccessFlagsProtReadWrite};
-    status =
-        driver.ToStatus(driver.MemSetAccess(base, handle.size_bytes, &access, 1), "cuMemSetAccess");
+    status = driver.ToStatus(
+        driver.MemSetAccess(base, handle.size_bytes, accesses.data(), accesses.size()),
+        "cuMemSetAccess");
   }
   if (status.ok()) return base;
   (void)Unmap(driver, base, handle.size_bytes, handle.piece_bytes, mapped);
