@@ -72,6 +72,7 @@ absl::Status GpuDevice::OpenStreams() {
 }
 
 void GpuDevice::MakePools() {
+  const auto may_free = [this] { return rank_waits_.load(std::memory_order_relaxed) == 0; };
   frames_ = std::make_unique<StagingPool>(
       index_, options_.staging_bytes,
       StagingPool::Source{.make = [this](size_t bytes) -> absl::StatusOr<std::byte*> {
@@ -88,6 +89,7 @@ void GpuDevice::MakePools() {
                                 const cuda::ScopedContext current(*driver_, context_);
                                 (void)driver_->MemFree(reinterpret_cast<cuda::DevicePtr>(memory));
                               },
+                          .may_free = may_free,
                           .make_header = [this] { return MakeHeader(); }});
   pinned_ = std::make_unique<StagingPool>(
       -1, options_.staging_bytes,
@@ -105,6 +107,7 @@ void GpuDevice::MakePools() {
                                 const cuda::ScopedContext current(*driver_, context_);
                                 (void)driver_->MemFreeHost(memory);
                               },
+                          .may_free = may_free,
                           .make_header = nullptr});
 }
 

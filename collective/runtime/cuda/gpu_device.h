@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,10 @@ class GpuDevice final : public Gpu {
   void WhenEnded(void* stream, bool waits, std::function<void(const absl::Status&)> ended) override;
   void* TakeWaitStream() override;
   void GiveWaitStream(void* stream) override;
+  // Relaxed: memory is taken on the issuing thread, too, where it counts.
+  void CountRankWaits(int change) override {
+    rank_waits_.fetch_add(change, std::memory_order_relaxed);
+  }
   void PollUntil(std::function<bool()> check) override;
   absl::StatusOr<transport::Frame> TakeFrame(size_t bytes) override { return frames_->Take(bytes); }
   absl::StatusOr<transport::Frame> TakePinned(size_t bytes) override {
@@ -94,6 +99,7 @@ class GpuDevice final : public Gpu {
   std::mutex headers_mutex_;
   std::vector<void*> header_slabs_;
   size_t headers_used_ = 0;  // of the last slab
+  std::atomic<int> rank_waits_ = 0;
 
   // The issuing thread's.
   std::vector<Lane> lanes_;

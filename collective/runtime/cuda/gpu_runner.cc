@@ -103,7 +103,9 @@ Detached GpuRunner::WaitForRanks([[maybe_unused]] std::shared_ptr<GpuRunner> sel
     if (stream != nullptr) {
       // What cannot be enqueued is asked for below.
       (void)EnqueueWaits(static_cast<cuda::Stream>(stream));
+      gpu.CountRankWaits(1);
       status = co_await EndOf(gpu, stream, /*waits=*/true);
+      gpu.CountRankWaits(-1);
       gpu.GiveWaitStream(stream);
     }
   }

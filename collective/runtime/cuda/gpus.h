@@ -47,6 +47,10 @@ class Gpu {
   // A stream of its own for something that waits; null if there are too many such. Issuing thread.
   virtual void* TakeWaitStream() = 0;
   virtual void GiveWaitStream(void* stream) = 0;
+  // Ranks that a stream waits for: one more, or less. Meanwhile no memory is freed, which would
+  // wait for the whole context, and with it for a rank that may itself wait for what is to be done
+  // next.
+  virtual void CountRankWaits(int change) = 0;
   // Asks `check` again and again on the issuing thread, at intervals of a millisecond, until it
   // says true: for what no stream can wait for.
   virtual void PollUntil(std::function<bool()> check) = 0;

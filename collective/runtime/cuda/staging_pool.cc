@@ -16,20 +16,22 @@ StagingPool::StagingPool(int gpu, size_t most_bytes, Source source)
 
 StagingPool::~StagingPool() {
   SPCCL_CHECK(out_ == 0);
-  MakeRoom(most_bytes_);
+  for (const std::vector<Block*>& blocks : free_) FreeAll(blocks);
 }
 
 absl::StatusOr<Frame> StagingPool::Take(size_t bytes) {
   const size_t capacity = std::bit_ceil(std::max(bytes, size_t{1} << kSmallest));
   const int size = std::countr_zero(capacity) - kSmallest;
   SPCCL_CHECK(size < kSizes);
-  // Held while memory is made: that is rare, and two that need the last room must not both get it.
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   Block* block = TakeKept(size, size);
   // To make room is to free memory, which waits for all that the GPU does: rather a larger one.
   if (block == nullptr && bytes_ + capacity > most_bytes_) block = TakeKept(size, kSizes - 1);
   if (block == nullptr) {
-    SPCCL_ASSIGN_OR_RETURN(block, Make(capacity));
+    absl::StatusOr<Block*> made = Make(&lock, capacity);
+    // Others may have taken what the device has, too.
+    block = made.ok() ? *made : TakeKept(size, kSizes - 1);
+    if (block == nullptr) return made.status();
   }
   block->owners.store(1, std::memory_order_relaxed);  // nobody else knows it
   ++out_;
@@ -46,25 +48,40 @@ StagingPool::Block* StagingPool::TakeKept(int size, int largest) {
   return nullptr;
 }
 
-absl::StatusOr<StagingPool::Block*> StagingPool::Make(size_t capacity) {
-  if (!MakeRoom(capacity)) {
+// Memory is made and freed without the lock: either may wait for the device, and who gives a frame
+// back must not. What two need of the last room is in bytes_ before.
+absl::StatusOr<StagingPool::Block*> StagingPool::Make(Lock* lock, size_t capacity) {
+  std::vector<Block*> freed;
+  if (!MakeRoom(capacity, &freed)) {
     return absl::ResourceExhaustedError(absl::StrCat("staging: ", capacity, " bytes more than the ",
                                                      bytes_, " that are in use; ", most_bytes_,
                                                      " are the most"));
   }
+  bytes_ += capacity;
   void* header = nullptr;
-  if (source_.make_header && !headers_.empty()) {
+  if (!headers_.empty()) {
     header = headers_.back();
     headers_.pop_back();
-  } else if (source_.make_header) {
-    SPCCL_ASSIGN_OR_RETURN(header, source_.make_header());
   }
-  absl::StatusOr<std::byte*> memory = source_.make(capacity);
-  if (!memory.ok()) {
+  lock->unlock();
+  FreeAll(freed);
+  absl::Status status;
+  if (source_.make_header && header == nullptr) {
+    absl::StatusOr<void*> made = source_.make_header();
+    if (made.ok()) header = *made;
+    status = made.status();
+  }
+  absl::StatusOr<std::byte*> memory = nullptr;
+  if (status.ok()) {
+    memory = source_.make(capacity);
+    status = memory.status();
+  }
+  lock->lock();
+  if (!status.ok()) {
+    bytes_ -= capacity;
     if (header != nullptr) headers_.push_back(header);
-    return memory.status();
+    return status;
   }
-  bytes_ += capacity;
   return new Block{.gpu = gpu_,
                    .home = this,
                    .data = *memory,
@@ -72,18 +89,31 @@ absl::StatusOr<StagingPool::Block*> StagingPool::Make(size_t capacity) {
                    .header = header == nullptr ? *memory : header};
 }
 
-bool StagingPool::MakeRoom(size_t bytes) {
-  for (int size = kSizes - 1; size >= 0 && bytes_ + bytes > most_bytes_; --size) {
+bool StagingPool::MakeRoom(size_t bytes, std::vector<Block*>* freed) {
+  if (bytes_ + bytes <= most_bytes_) return true;
+  size_t kept = 0;
+  for (const std::vector<Block*>& blocks : free_) {
+    for (const Block* const block : blocks) kept += block->capacity_bytes;
+  }
+  if (bytes_ - kept + bytes > most_bytes_) return false;
+  if (source_.may_free && !source_.may_free()) return false;
+  for (int size = kSizes - 1; size >= 0; --size) {
     while (!free_[size].empty() && bytes_ + bytes > most_bytes_) {
       Block* const block = free_[size].back();
       free_[size].pop_back();
       bytes_ -= block->capacity_bytes;
       if (source_.make_header) headers_.push_back(block->header);
-      source_.free(block->data);
-      delete block;
+      freed->push_back(block);
     }
   }
-  return bytes_ + bytes <= most_bytes_;
+  return true;
+}
+
+void StagingPool::FreeAll(const std::vector<Block*>& blocks) {
+  for (Block* const block : blocks) {
+    source_.free(block->data);
+    delete block;
+  }
 }
 
 void StagingPool::Give(Block* block) {

@@ -21,6 +21,9 @@ class StagingPool final : public transport::FrameHome {
   struct Source {
     std::function<absl::StatusOr<std::byte*>(size_t bytes)> make;
     std::function<void(std::byte*)> free;
+    // Whether to free does not wait for what may not come before something else is made; null: it
+    // never does.
+    std::function<bool()> may_free = {};
     // Room for a header that the host reads, one a block, kept as long as the pool: null if the
     // block's own bytes are the host's.
     std::function<absl::StatusOr<void*>()> make_header;
@@ -32,7 +35,7 @@ class StagingPool final : public transport::FrameHome {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // ResourceExhausted: nor by giving up what is kept.
+  // ResourceExhausted: nor by giving up what is kept, as far as that may be freed now.
   absl::StatusOr<transport::Frame> Take(size_t bytes);
   void Give(transport::FrameBlock* block) override;
   size_t frames_out() const;
@@ -42,11 +45,15 @@ class StagingPool final : public transport::FrameHome {
   static constexpr int kSmallest = 10;
   static constexpr int kSizes = 30;
 
+  using Lock = std::unique_lock<std::mutex>;
+
+  void FreeAll(const std::vector<Block*>& blocks);
   // The following require mutex_.
   Block* TakeKept(int size, int largest);
-  // Frees blocks that are kept until so many more bytes may be made.
-  bool MakeRoom(size_t bytes);
-  absl::StatusOr<Block*> Make(size_t capacity);
+  // Takes away blocks that are kept, to be freed, until so many more bytes may be made.
+  bool MakeRoom(size_t bytes, std::vector<Block*>* freed);
+  // Lets go of the lock meanwhile.
+  absl::StatusOr<Block*> Make(Lock* lock, size_t capacity);
 
   const int gpu_;
   const size_t most_bytes_;

@@ -119,7 +119,10 @@ TEST(GpusTest, StagingIsBoundedAndKept) {
   EXPECT_EQ(gpu.TakeFrame(1)->data(), last);
   frames.clear();
   EXPECT_EQ(gpu.frames_out(), 0U);
-  // What is kept makes room in the end.
+  // What is kept makes room in the end, but not while that could wait for a rank.
+  gpu.CountRankWaits(1);
+  EXPECT_EQ(gpu.TakeFrame(1 << 20).status().code(), absl::StatusCode::kResourceExhausted);
+  gpu.CountRankWaits(-1);
   EXPECT_TRUE(gpu.TakeFrame(1 << 20).ok());
 }
 
