@@ -300,6 +300,10 @@ int Main(int argc, const char* const* argv) {
   // gRPC's other resolver (c-ares) loses some bytes at each look-up, and does not read
   // nsswitch.conf.
   ::setenv("GRPC_DNS_RESOLVER", "native", 0);  // no other thread reads the environment yet
+  // Streams wait for ranks. They must have queues of the hardware of their own, and no kernel may
+  // be loaded by its first launch, which can wait for all that the context does.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   const Signals signals;
   absl::StatusOr<Parts> parts = Start(config);
   if (!parts.ok()) {

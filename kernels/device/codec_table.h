@@ -36,7 +36,8 @@ struct CodecTable {
 
   // What an error code means, for people; static text.
   const char* (*error_text)(int error);
-  // Blocks of 256 threads that the device (an ordinal) runs at a time.
+  // Blocks of 256 threads that the device (an ordinal) runs at a time. Makes ready for launches in
+  // the current context, which is the device's: the only function that may wait.
   int (*resident_blocks)(int device, uint32_t* blocks);
   // Bytes of zeroed device memory that encoding so many elements needs.
   uint64_t (*scratch_bytes)(uint8_t format, uint8_t dtype, uint64_t elements);
