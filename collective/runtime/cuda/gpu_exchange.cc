@@ -205,9 +205,9 @@ class Exchange {
     return EnqueueEncode(gpus_, rail_, lane_, policy_.format(), op_.dtype, outputs_[home_][0],
                          elements_, &result_);
   }
-  void NoteResult() {
-    result_.set_size_bytes(SizeOfFrame(result_));
-    if (result_.size_bytes() >= DenseBytes()) result_ = Frame();
+  void NoteResult(bool compressed) {
+    if (compressed) result_.set_size_bytes(SizeOfFrame(result_));
+    if (!compressed || result_.size_bytes() >= DenseBytes()) result_ = Frame();
   }
 
   // The result, from its home to all others.
@@ -355,11 +355,18 @@ Detached ExchangeOnGpus(Gpus& gpus, Gpu& rail, IntraPolicy& policy, const StepCo
     }
     if (status.ok() && !densely && run.reduces()) {
       status = run.EnqueueSum();
-      const bool compresses = status.ok() && run.HasFarOutputs() && run.CompressesResult();
+      // Outputs are written last: what had no room before has changed nothing.
+      densely = absl::IsResourceExhausted(status);
+      bool compresses = status.ok() && run.HasFarOutputs() && run.CompressesResult();
       if (compresses) status = run.EnqueueResult();
+      if (compresses && absl::IsResourceExhausted(status)) {
+        compresses = false;
+        status = absl::OkStatus();
+      }
       const absl::Status end = co_await EndOf(rail, stream);
       status.Update(end);
-      if (status.ok() && compresses) run.NoteResult();
+      if (!end.ok()) densely = false;
+      if (status.ok()) run.NoteResult(compresses);
     }
     if (status.ok() && !densely && run.SpreadsDensely()) {
       status = run.EnqueueDenseSpread();
