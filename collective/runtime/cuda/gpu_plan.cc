@@ -9,8 +9,10 @@
 namespace spccl::runtime {
 namespace {
 
-// Between these a GPU's kernels are long beside what it costs to start and to end them.
-constexpr size_t kLeastSliceBytes = size_t{4} << 20;
+// Between these a GPU's kernels are long beside what it costs to start and to end them. The least
+// is 3.5 MiB: staging memory comes in powers of two, and a dense or a pici frame of it is within 4
+// MiB.
+constexpr size_t kLeastSliceBytes = size_t{7} << 19;
 constexpr size_t kMostSliceBytes = size_t{16} << 20;
 // So that a rail has something to do while one slice of it is being ended by the host.
 constexpr size_t kSlicesPerRail = 4;
