@@ -187,8 +187,9 @@ std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config, GpuFacts* facts) {
 struct Parts {
   std::unique_ptr<SettingsStore> settings;
   std::unique_ptr<JobTable> jobs;
-  std::unique_ptr<Nodes> nodes;         // nullptr: none are talked to
-  std::unique_ptr<runtime::Gpus> gpus;  // nullptr: none are used
+  // nullptr: none are used. Outlives the nodes, whose links may still have frames of theirs.
+  std::unique_ptr<runtime::Gpus> gpus;
+  std::unique_ptr<Nodes> nodes;  // nullptr: none are talked to
   std::unique_ptr<Core> core;
   std::unique_ptr<ControlServer> control;
   std::unique_ptr<metrics::HttpServer> metrics;  // nullptr: there is none
