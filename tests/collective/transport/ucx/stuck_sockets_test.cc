@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/unique_fd.h"
 
 namespace spccl::transport::ucx {
@@ -25,11 +27,20 @@ class StuckSocketsTest : public ::testing::Test {
   struct Connection {
     UniqueFd near, far;
 
+    // Until nothing more goes, and nothing is on its way: what is acknowledged later would be seen
+    // as a move.
     void Fill() const {
       const std::vector<char> bytes(1 << 16);
-      while (::send(near.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
-      }
-      EXPECT_EQ(errno, EAGAIN);
+      const int64_t deadline_ns = MonotonicNanos() + int64_t{20'000'000'000};
+      tcp_info info = {};
+      do {
+        ASSERT_LT(MonotonicNanos(), deadline_ns) << info.tcpi_unacked << " packets on their way";
+        while (::send(near.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+        }
+        ASSERT_EQ(errno, EAGAIN);
+        socklen_t size = sizeof info;
+        ASSERT_EQ(::getsockopt(near.get(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+      } while (info.tcpi_unacked > 0);
     }
     // Until the sender has room again.
     void Drain() const {
