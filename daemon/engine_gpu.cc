@@ -167,19 +167,20 @@ std::shared_ptr<const runtime::GpuOrder> Engine::OrderOf(const Session& session,
 absl::Status Engine::FindMixedMemory(const CommEntry& entry, const RunningOp& running) {
   const RankPart* host = nullptr;
   const RankPart* gpu = nullptr;
-  std::string host_name, gpu_name;
+  uint32_t host_rank = 0, gpu_rank = 0;
   for (size_t i = 0; i < running.parts.size(); ++i) {
     const RankPart& part = running.parts[i];
     const bool on_gpu = part.buffers.recv.on_gpu();
     const RankPart*& side = on_gpu ? gpu : host;
     if (side != nullptr) continue;
     side = &part;
-    (on_gpu ? gpu_name : host_name) = entry.comm.NameOfRank(running.ranks[i]);
+    (on_gpu ? gpu_rank : host_rank) = running.ranks[i];
   }
   if (host == nullptr || gpu == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "ranks disagree on operation ", running.sequence, ": ", gpu_name,
-      " called it on memory of GPU ", gpu->buffers.recv.gpu(), ", ", host_name,
+      "ranks disagree on operation ", running.sequence, ": ", entry.comm.NameOfRank(gpu_rank),
+      " called it on memory of GPU ", gpu->buffers.recv.gpu(), ", ",
+      entry.comm.NameOfRank(host_rank),
       host->order != nullptr
           ? " on GPU memory that could not be handed over and is copied (set SPCCL_FORCE_STAGING=1 "
             "for all ranks, or see spcclctl doctor)"
