@@ -119,7 +119,9 @@ TEST_F(SpcclPerfTest, MeasuresOnGpus) {
   const std::string cuda = std::string(" --device cuda --cuda-library ") + SPCCL_FAKE_CUDA_LIBRARY +
                            " --daemon-arg=--gpu-kernels=" + SPCCL_FAKE_DEVICE_LIBRARY;
   for (const std::string op : {"all_reduce", "all_gather", "reduce_scatter"}) {
-    const auto line = RunJson("--op " + op + cuda);
+    std::string arguments = "--op ";
+    arguments.append(op).append(cuda);
+    const auto line = RunJson(arguments);
     ASSERT_TRUE(line.is_object()) << op;
     EXPECT_EQ(line["wrong"], 0) << op;
     EXPECT_EQ(line["device"], "cuda");

@@ -82,7 +82,7 @@ class CommunicatorFuzz {
       case 4:
         comm_.Leave(rank);
         break;
-      case 5:
+      default:
         if (std::exchange(running_, false)) comm_.FinishRunning(now_ns_);
         break;
     }
