@@ -276,8 +276,8 @@ class Engine {
   void NudgeTasks(uint64_t session_id);
   absl::Status TakeSubmission(Session& session, const shm::Submission& slot);
   SlotCheck CheckSlot(const Session& session, const shm::Submission& slot) const;
-  RankPart MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
-                    const CommEntry& entry, uint32_t rank);
+  void PlaceBuffers(Session& session, const shm::Submission& slot, const CommEntry& entry,
+                    uint32_t rank, RankPart* part);
   void Complete(std::vector<Outcome> outcomes);
 
   // engine_ops.cc: operations.

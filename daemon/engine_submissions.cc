@@ -83,14 +83,8 @@ SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot)
                                            .attach_possible = session.peer.pid != 0});
 }
 
-RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const OpDesc& op,
-                          const CommEntry& entry, uint32_t rank) {
-  RankPart part;
-  part.op = op;
-  part.ticket = slot.ticket;
-  part.handle = slot.comm_id;
-  part.port = session.port;
-  part.order = OrderOf(session, slot);
+void Engine::PlaceBuffers(Session& session, const shm::Submission& slot, const CommEntry& entry,
+                          uint32_t rank, RankPart* part) {
   const auto view = [&session](const shm::BufferRef& ref, std::shared_ptr<const void>* owner) {
     if (ref.buffer_id == shm::kRawAddress) {
       return runtime::MemoryView::Remote(session.peer.pid, ref.offset);
@@ -111,14 +105,13 @@ RankPart Engine::MakePart(Session& session, const shm::Submission& slot, const O
     *owner = buffer.mapping;
     return runtime::MemoryView::Mapped(buffer.mapping->data() + ref.offset);
   };
-  part.buffers.send = view(slot.send, &part.send_owner);
-  part.buffers.recv = view(slot.recv, &part.recv_owner);
-  if (part.buffers.recv.on_gpu()) part.buffers.order = part.order;
+  part->buffers.send = view(slot.send, &part->send_owner);
+  part->buffers.recv = view(slot.recv, &part->recv_owner);
+  if (part->buffers.recv.on_gpu()) part->buffers.order = part->order;
   if (slot.relay != 0) {
-    part.relay = std::make_shared<Relay>(entry.relay_control, rank, slot.sequence);
-    part.buffers.relay = part.relay;
+    part->relay = std::make_shared<Relay>(entry.relay_control, rank, slot.sequence);
+    part->buffers.relay = part->relay;
   }
-  return part;
 }
 
 absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slot) {
@@ -143,7 +136,10 @@ absl::Status Engine::TakeSubmission(Session& session, const shm::Submission& slo
   const Membership membership = found->second;
   CommEntry* const entry = registry_.FindComm(membership.comm_id);
   if (check.status.ok()) check.status = CheckOperationQuota(*entry, slot.sequence);
-  if (check.status.ok()) part = MakePart(session, slot, check.op, *entry, membership.rank);
+  if (check.status.ok()) {
+    part.op = check.op;
+    PlaceBuffers(session, slot, *entry, membership.rank, &part);
+  }
   SPCCL_ASSIGN_OR_RETURN(std::vector<Outcome> outcomes,
                          entry->comm.Submit(membership.rank, slot.sequence, std::move(part),
                                             check.status, MonotonicNanos()));

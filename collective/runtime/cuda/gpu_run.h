@@ -111,7 +111,6 @@ class GpuRun {
   void SendLater(std::span<const plan::Step> sends, const void* values, DType type, Frame holder);
   void PassOn(std::span<const plan::Step> sends, Frame frame);
   uint64_t DenseBytes(DType type) const;
-  void CountSend(const plan::Step& step);
 
   Gpus& gpus_;
   Gpu& gpu_;

@@ -160,7 +160,7 @@ absl::Status GpuRun::Post() {
   result_.sent_dense_bytes = DenseBytes(type_);
   for (const Step& step : sends_) {
     Frame mine = GoesByHost(step) ? host_.Share() : frame_.Share();
-    CountSend(step);
+    result_.CountSend(step.phase, LinkTo(step.to));
     if (LinkTo(step.to) == policy::Link::kInter) {
       const auto index = args_.step + static_cast<size_t>(&step - run_.data());
       mine.Meter(context_.meters[context_.SendPlace(args_.participant, index)]);
@@ -177,18 +177,6 @@ absl::Status GpuRun::Post() {
     }
   }
   return absl::OkStatus();
-}
-
-void GpuRun::CountSend(const Step& step) {
-  OpStats& stats = result_.stats;
-  const Decision& decision = result_.decision;
-  stats.dense_bytes += result_.sent_dense_bytes;
-  stats.wire_bytes += result_.sent_bytes;
-  ++stats.sends_by_format[static_cast<size_t>(decision.format)];
-  ++stats.decisions[static_cast<size_t>(step.phase)][static_cast<size_t>(decision.reason)];
-  const auto link = static_cast<size_t>(LinkTo(step.to));
-  ++stats.sends_by_link[link];
-  stats.wire_bytes_by_link[link] += result_.sent_bytes;
 }
 
 StepResult GpuRun::TakeResult(absl::Status status) {

@@ -175,7 +175,6 @@ class StepRun {
   // Final values go on as they came.
   absl::Status PassOn(std::span<const plan::Step> sends, transport::Frame frame);
   absl::Status Post(std::span<const plan::Step> sends, DType type, transport::Frame frame);
-  void Count(const plan::Step& step);
   // Of a step of this run, in the participant's steps.
   size_t StepIndex(const plan::Step& step) const {
     return args_.step + static_cast<size_t>(&step - run_.data());

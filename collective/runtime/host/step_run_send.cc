@@ -153,7 +153,7 @@ absl::Status StepRun::Post(std::span<const Step> sends, DType type, Frame frame)
   for (const Step& step : sends) {
     // NOLINTNEXTLINE(bugprone-use-after-move): the last round alone moves.
     Frame mine = &step == &sends.back() ? std::move(frame) : frame.Share();
-    Count(step);
+    result_.CountSend(step.phase, LinkTo(step.to));
     sent_.peer = RankOf(step.to);
     sent_.link = std::max(sent_.link, LinkTo(step.to));
     if (LinkTo(step.to) == policy::Link::kInter) {
@@ -171,18 +171,6 @@ absl::Status StepRun::Post(std::span<const Step> sends, DType type, Frame frame)
     }
   }
   return absl::OkStatus();
-}
-
-void StepRun::Count(const Step& step) {
-  OpStats& stats = result_.stats;
-  const Decision& decision = result_.decision;
-  stats.dense_bytes += result_.sent_dense_bytes;
-  stats.wire_bytes += result_.sent_bytes;
-  ++stats.sends_by_format[static_cast<size_t>(decision.format)];
-  ++stats.decisions[static_cast<size_t>(step.phase)][static_cast<size_t>(decision.reason)];
-  const auto link = static_cast<size_t>(LinkTo(step.to));
-  ++stats.sends_by_link[link];
-  stats.wire_bytes_by_link[link] += result_.sent_bytes;
 }
 
 }  // namespace spccl::runtime

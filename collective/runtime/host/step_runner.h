@@ -39,6 +39,16 @@ struct StepResult {
   policy::Decision decision;
   bool density_known = false;                     // decision.sparsity means something
   uint64_t sent_bytes = 0, sent_dense_bytes = 0;  // of each
+
+  // In `stats`, one send of this decision and these bytes.
+  void CountSend(Phase phase, policy::Link link) {
+    stats.dense_bytes += sent_dense_bytes;
+    stats.wire_bytes += sent_bytes;
+    ++stats.sends_by_format[static_cast<size_t>(decision.format)];
+    ++stats.decisions[static_cast<size_t>(phase)][static_cast<size_t>(decision.reason)];
+    ++stats.sends_by_link[static_cast<size_t>(link)];
+    stats.wire_bytes_by_link[static_cast<size_t>(link)] += sent_bytes;
+  }
 };
 
 // Allocates nothing but frames. Thread-safe for different (participant, lane).
