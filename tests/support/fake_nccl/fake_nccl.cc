@@ -1,10 +1,6 @@
 // NCCL's functions, as the library exports them.
 #include "tests/support/fake_nccl/fake_nccl.h"
 
-#include <atomic>
-#include <cstdio>
-#include <cstring>
-
 #include "tests/support/fake_nccl/fake_world.h"
 
 using namespace spccl::transport::nccl;  // NOLINT(google-build-using-namespace): their names
@@ -22,10 +18,7 @@ Result ncclGetVersion(int* version) {
   return kSuccess;
 }
 Result ncclGetUniqueId(UniqueId* id) {
-  static std::atomic<int> last{0};
-  std::memset(id, 0, sizeof *id);
-  std::snprintf(id->internal, sizeof id->internal, "world %d", ++last);
-  return kSuccess;
+  return FakeState::Get().MakeId(id);
 }
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Config* config) {
   return FakeState::Get().Init(comm, ranks, id, rank, config);

@@ -1,10 +1,16 @@
 // An NCCL for tests: the functions that spccl uses, in a shared library to be loaded in NCCL's
-// place, for ranks that are threads of one process.
+// place, for ranks that are threads of one process or of several on this machine.
 //
-// It moves bytes between pieces of host memory, on streams that are the test's. It obeys NCCL's
-// rules and reports who does not: see violations(). A thing that hangs with NCCL (a send and a
-// receive of different sizes, groups in different orders) is reported and ends the world's
-// communicators with an error.
+// It moves bytes on streams that are the test's, or the fake CUDA's. It obeys NCCL's rules and
+// reports who does not, on stderr and by violations(), and ends the world's communicators with an
+// error; so it does with what hangs with NCCL (a send and a receive of different sizes, groups in
+// different orders). With SPCCL_FAKE_NCCL_VIOLATION=abort in the environment the process that finds
+// a violation ends.
+//
+// Ranks of other processes come in by the id of a world, which names a socket of the process that
+// made it: that one hands on what the others say, and has to live as long as the world. When a
+// process with ranks of a world ends before the world does, the other communicators report
+// ncclRemoteError; what they have on streams ends when they are aborted.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +28,10 @@ class FakeNccl {
   struct Options {
     uint64_t seed = 0;  // of how many times a call has to be asked for until it is through
     // How a host function gets on a stream: it runs when all that is before it is through, and
-    // what is behind it waits.
+    // what is behind it waits. Null, as without Reset: streams and memory are those of the fake
+    // CUDA that the process has loaded.
     void (*enqueue)(cuda::Stream stream, void (*function)(void*), void* argument) = nullptr;
-    // Where the CPU finds the memory that it is given; null: there.
+    // Where the CPU finds the memory that it is given; null: there, or where the fake CUDA says.
     void* (*find)(void* memory) = nullptr;
     int version = 22809;
   };

@@ -1,8 +1,9 @@
 #include "tests/support/fake_nccl/fake_world.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <functional>
 
 namespace spccl {
 namespace {
@@ -14,10 +15,6 @@ struct OpenGroup {
 };
 thread_local OpenGroup open_group;
 
-std::string Name(const FakeComm& comm) {
-  return "rank " + std::to_string(comm.rank);
-}
-
 nccl::Comm HandleOf(FakeComm* comm) {
   return reinterpret_cast<nccl::Comm>(comm);
 }
@@ -25,17 +22,19 @@ nccl::Comm HandleOf(FakeComm* comm) {
 }  // namespace
 
 FakeState& FakeState::Get() {
-  static FakeState state;
-  return state;
+  static auto* const state = new FakeState;  // its thread, and streams', may outlive main()
+  return *state;
 }
 
-FakeState::~FakeState() {
-  ForgetWorlds();
-}
-
-// Kernels and their world hold each other.
+// Kernels, links and communicators hold their world, and it them.
 void FakeState::ForgetWorlds() {
-  for (const auto& [id, world] : worlds_) world->kernels.clear();
+  for (const auto& [id, world] : worlds_) {
+    for (const auto& link : world->links) links_.Close(link.get());
+    world->links.clear();
+    world->waiting.clear();
+    world->kernels.clear();
+    world->comms.clear();
+  }
   worlds_.clear();
 }
 
@@ -99,8 +98,20 @@ int FakeState::version() {
   return options_.version;
 }
 
-void FakeState::Violation(const std::string& what) {
+void FakeState::Violation(const std::string& what, FakeWorld* world, FakeLink* from) {
   violations_.push_back(what);
+  std::fprintf(stderr, "fake NCCL: violation: %s\n", what.c_str());
+  const char* const mode = std::getenv("SPCCL_FAKE_NCCL_VIOLATION");
+  if (mode != nullptr && std::string_view(mode) == "abort") std::abort();
+  if (world != nullptr) Fail(world, nccl::kInternalError, what, from);
+}
+
+void FakeState::Fail(FakeWorld* world, nccl::Result error, const std::string& why, FakeLink* from) {
+  if (world->error != nccl::kSuccess) return;
+  world->error = error;
+  FakeMessage message{.kind = FakeMessage::Kind::kFail, .number = static_cast<uint64_t>(error)};
+  Tell(*world, message, why, from);
+  changed_.notify_all();
 }
 
 std::shared_ptr<FakeComm> FakeState::Find(nccl::Comm comm, const char* what) {
@@ -110,10 +121,18 @@ std::shared_ptr<FakeComm> FakeState::Find(nccl::Comm comm, const char* what) {
     return nullptr;
   }
   if (found->second->thread != std::this_thread::get_id()) {
-    Violation(std::string(what) + " of " + Name(*found->second) + " by a second thread");
+    Violation(std::string(what) + " of " + Name(*found->second) + " by a second thread",
+              found->second->world.get());
     return nullptr;
   }
   return found->second;
+}
+
+nccl::Result FakeState::MakeId(nccl::UniqueId* id) {
+  const Lock lock(mutex_);
+  *id = {};
+  std::snprintf(id->internal, sizeof id->internal, "%s %d", links_.Listen().c_str(), ++ids_);
+  return nccl::kSuccess;
 }
 
 nccl::Result FakeState::Init(nccl::Comm* out, int ranks, const nccl::UniqueId& id, int rank,
@@ -123,26 +142,34 @@ nccl::Result FakeState::Init(nccl::Comm* out, int ranks, const nccl::UniqueId& i
     Violation("a communicator that would block, or a configuration that is none");
     return nccl::kInvalidArgument;
   }
-  std::shared_ptr<FakeWorld>& world = worlds_[std::string(id.internal, sizeof id.internal)];
-  if (world == nullptr) {
-    world = std::make_shared<FakeWorld>();
-    world->ranks = ranks;
-    world->comms.resize(static_cast<size_t>(ranks));
-  }
-  if (world->ranks != ranks || rank < 0 || rank >= ranks || world->comms[rank] != nullptr) {
-    Violation("rank " + std::to_string(rank) + " joins a world that has no place for it");
-    return nccl::kInvalidArgument;
-  }
   auto comm = std::make_shared<FakeComm>();
-  comm->world = world;
+  comm->world = WorldOf(std::string(id.internal, sizeof id.internal));
   comm->rank = rank;
   comm->thread = std::this_thread::get_id();
   comm->asks = static_cast<int>(random_() % 4);
-  world->comms[rank] = comm;
-  ++world->joined;
+  if (!Join(ranks, comm)) return nccl::kInvalidArgument;
+  Tell(*comm->world,
+       {.kind = FakeMessage::Kind::kJoin, .rank = rank, .number = static_cast<uint64_t>(ranks)});
   comms_[comm.get()] = comm;
   *out = HandleOf(comm.get());
   return nccl::kInProgress;
+}
+
+// Of whatever process.
+bool FakeState::Join(int ranks, const std::shared_ptr<FakeComm>& comm) {
+  FakeWorld& world = *comm->world;
+  if (world.ranks == 0) {
+    world.ranks = ranks;
+    world.comms.resize(static_cast<size_t>(ranks));
+  }
+  const int rank = comm->rank;
+  if (world.ranks != ranks || rank < 0 || rank >= ranks || world.comms[rank] != nullptr) {
+    Violation("rank " + std::to_string(rank) + " joins a world that has no place for it", &world);
+    return false;
+  }
+  world.comms[rank] = comm;
+  ++world.joined;
+  return true;
 }
 
 nccl::Result FakeState::Ask(nccl::Comm handle, nccl::Result* error) {
@@ -152,6 +179,7 @@ nccl::Result FakeState::Ask(nccl::Comm handle, nccl::Result* error) {
   if (comm->error == nccl::kSuccess && failing_.contains(comm->rank)) {
     comm->error = failing_[comm->rank];
   }
+  if (comm->error == nccl::kSuccess) comm->error = comm->world->error;
   *error = comm->error;
   if (comm->error != nccl::kSuccess) return nccl::kSuccess;
   bool through = comm->asks <= 0;
@@ -183,12 +211,13 @@ nccl::Result FakeState::Finalize(nccl::Comm handle) {
   const auto comm = Find(handle, "ncclCommFinalize");
   if (comm == nullptr) return nccl::kInvalidArgument;
   if (comm->state != FakeComm::State::kIdle) {
-    Violation("ncclCommFinalize of " + Name(*comm) + " while it is not idle");
+    Violation("ncclCommFinalize of " + Name(*comm) + " while it is not idle", comm->world.get());
     return nccl::kInvalidUsage;
   }
   comm->state = FakeComm::State::kFinalizing;
   comm->asks = static_cast<int>(random_() % 4);
   ++comm->world->finalized;
+  Tell(*comm->world, {.kind = FakeMessage::Kind::kFinalize, .rank = comm->rank});
   return nccl::kInProgress;
 }
 
@@ -197,7 +226,7 @@ nccl::Result FakeState::Destroy(nccl::Comm handle) {
   const auto comm = Find(handle, "ncclCommDestroy");
   if (comm == nullptr) return nccl::kInvalidArgument;
   if (comm->state != FakeComm::State::kFinalized) {
-    Violation("ncclCommDestroy of " + Name(*comm) + ", which is not finalized");
+    Violation("ncclCommDestroy of " + Name(*comm) + ", which is not finalized", comm->world.get());
   }
   Forget(comm);
   return nccl::kSuccess;
@@ -215,8 +244,16 @@ nccl::Result FakeState::Abort(nccl::Comm handle) {
 
 void FakeState::Forget(const std::shared_ptr<FakeComm>& comm) {
   comm->launching = nullptr;  // it holds the communicator
-  comm->world->comms[comm->rank] = nullptr;
+  FakeWorld& world = *comm->world;
+  world.comms[comm->rank] = nullptr;
   comms_.erase(comm.get());
+  Tell(world, {.kind = FakeMessage::Kind::kLeave, .rank = comm->rank});
+  const bool is_used = std::any_of(world.comms.begin(), world.comms.end(), [](const auto& other) {
+    return other != nullptr && other->link == nullptr;
+  });
+  if (is_used || world.links.empty() || !world.links.front()->dialed) return;
+  links_.Close(world.links.front().get());
+  world.links.clear();
 }
 
 nccl::Result FakeState::GroupStart() {
@@ -229,14 +266,17 @@ nccl::Result FakeState::Add(bool sends, std::byte* data, size_t bytes, int type,
   const Lock lock(mutex_);
   const auto comm = Find(handle, sends ? "ncclSend" : "ncclRecv");
   if (comm == nullptr) return nccl::kInvalidArgument;
-  if (open_group.depth == 0) Violation(Name(*comm) + " sends or receives outside of a group");
+  FakeWorld& world = *comm->world;
+  if (open_group.depth == 0) {
+    Violation(Name(*comm) + " sends or receives outside of a group", &world);
+  }
   if (comm->state != FakeComm::State::kIdle) {
-    Violation(Name(*comm) + " sends or receives while something is under way");
+    Violation(Name(*comm) + " sends or receives while something is under way", &world);
     return nccl::kInvalidUsage;
   }
-  if (data == nullptr || type != nccl::kUint8 || peer < 0 || peer >= comm->world->ranks ||
+  if (data == nullptr || type != nccl::kUint8 || peer < 0 || peer >= world.ranks ||
       peer == comm->rank) {
-    Violation(Name(*comm) + " sends or receives nothing, or with nobody");
+    Violation(Name(*comm) + " sends or receives nothing, or with nobody", &world);
     return nccl::kInvalidArgument;
   }
   auto& kernels = open_group.kernels;
@@ -248,10 +288,9 @@ nccl::Result FakeState::Add(bool sends, std::byte* data, size_t bytes, int type,
     kernel->stream = stream;
     found = kernels.insert(kernels.end(), std::move(kernel));
   }
-  if ((*found)->stream != stream) Violation(Name(*comm) + " uses two streams in one group");
-  auto op = std::make_unique<FakeOp>();
-  *op = {.sends = sends, .data = data, .bytes = bytes, .peer = peer, .kernel = found->get()};
-  (*found)->ops.push_back(std::move(op));
+  FakeKernel& kernel = **found;
+  if (kernel.stream != stream) Violation(Name(*comm) + " uses two streams in one group", &world);
+  AddOp(&kernel, {sends, peer, bytes}, data);
   return nccl::kSuccess;
 }
 
@@ -274,123 +313,6 @@ nccl::Result FakeState::GroupEnd() {
     }
   }
   return result;
-}
-
-nccl::Result FakeState::Launch(const std::shared_ptr<FakeKernel>& kernel) {
-  FakeComm& comm = *kernel->comm;
-  FakeWorld& world = *comm.world;
-  kernel->number = ++comm.kernels;
-  ++comm.unfinished;
-  ++groups_;
-  world.kernels.push_back(kernel);
-  uint64_t sends = 0;
-  for (const auto& op : kernel->ops) {
-    sends += op->sends ? 1 : 0;
-    const std::pair<int, int> way =
-        op->sends ? std::pair{comm.rank, op->peer} : std::pair{op->peer, comm.rank};
-    auto& own = op->sends ? world.sends[way] : world.receives[way];
-    auto& other = op->sends ? world.receives[way] : world.sends[way];
-    if (other.empty()) {
-      own.push_back(op.get());
-      continue;
-    }
-    FakeOp* const mate = other.front();
-    other.pop_front();
-    op->sends ? Match(op.get(), mate) : Match(mate, op.get());
-  }
-  sends_ += sends;
-  most_sends_ = std::max(most_sends_, sends);
-  LookForDeadlock(&world);
-  options_.enqueue(
-      kernel->stream,
-      [](void* argument) {
-        const std::unique_ptr<std::shared_ptr<FakeKernel>> own(
-            static_cast<std::shared_ptr<FakeKernel>*>(argument));
-        FakeState::Get().Run(own->get());
-      },
-      new std::shared_ptr<FakeKernel>(kernel));
-  return nccl::kSuccess;
-}
-
-void FakeState::Match(FakeOp* send, FakeOp* receive) {
-  send->mate = receive;
-  receive->mate = send;
-  if (send->bytes == receive->bytes) return;
-  Break(send->kernel->comm->world.get(),
-        Name(*send->kernel->comm) + " sends " + std::to_string(send->bytes) + " bytes to " +
-            Name(*receive->kernel->comm) + ", which receives " + std::to_string(receive->bytes));
-}
-
-void FakeState::Break(FakeWorld* world, const std::string& why) {
-  Violation(why);
-  world->broken = true;
-  for (const auto& comm : world->comms) {
-    if (comm != nullptr) comm->error = nccl::kInternalError;
-  }
-  changed_.notify_all();
-}
-
-// A rank whose running group waits for something that another has launched behind its running group
-// waits for that rank. A circle of such waits never ends.
-void FakeState::LookForDeadlock(FakeWorld* world) {
-  std::map<int, std::set<int>> waits;
-  for (const auto& kernel : world->kernels) {
-    if (!kernel->running || kernel->over) continue;
-    for (const auto& op : kernel->ops) {
-      if (op->done || op->mate == nullptr || op->mate->kernel->running) continue;
-      waits[kernel->comm->rank].insert(op->peer);
-    }
-  }
-  for (const auto& [start, unused] : waits) {
-    std::set<int> reached;
-    const std::function<bool(int)> reaches = [&](int rank) {
-      const auto next = waits.find(rank);
-      if (next == waits.end()) return false;
-      return std::any_of(next->second.begin(), next->second.end(), [&](int peer) {
-        return peer == start || (reached.insert(peer).second && reaches(peer));
-      });
-    };
-    if (world->broken || !reaches(start)) continue;
-    Break(world, "deadlock: rank " + std::to_string(start) +
-                     " waits for a group that waits for its own: the orders of groups differ");
-  }
-}
-
-std::byte* FakeState::FindMemory(std::byte* memory) const {
-  return options_.find == nullptr ? memory : static_cast<std::byte*>(options_.find(memory));
-}
-
-void FakeState::Run(FakeKernel* kernel) {
-  Lock lock(mutex_);
-  FakeComm& comm = *kernel->comm;
-  FakeWorld& world = *comm.world;
-  kernel->running = true;
-  changed_.notify_all();
-  LookForDeadlock(&world);
-  const auto move = [&] {
-    if (comm.aborted || world.broken) return true;
-    if (Stalled(comm)) return false;
-    bool all = true;
-    for (const auto& op : kernel->ops) {
-      if (!op->done && op->mate != nullptr && op->mate->kernel->running &&
-          !Stalled(*op->mate->kernel->comm) && !op->mate->kernel->comm->aborted) {
-        FakeOp* const send = op->sends ? op.get() : op->mate;
-        std::byte* const to = FindMemory(send->mate->data);
-        std::memcpy(to, FindMemory(send->data), send->bytes);
-        if (corrupt_at_.has_value() && *corrupt_at_ < send->bytes) {
-          to[*corrupt_at_] ^= std::byte{1};
-        }
-        send->done = send->mate->done = true;
-        changed_.notify_all();
-      }
-      all = all && op->done;
-    }
-    return all;
-  };
-  changed_.wait(lock, move);
-  kernel->over = true;
-  --comm.unfinished;
-  LookForDeadlock(&world);
 }
 
 }  // namespace spccl
