@@ -1,13 +1,16 @@
 // Worlds of the fake NCCL whose ranks are in several processes, each with a fake CUDA.
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -37,7 +40,9 @@ class Pipe {
  public:
   Pipe() { SPCCL_CHECK(::pipe(ends_) == 0); }
   ~Pipe() {
-    for (const int end : ends_) ::close(end);
+    for (const int end : ends_) {
+      if (end >= 0) ::close(end);
+    }
   }
   void Give(const UniqueId& id, size_t times) const {
     for (size_t i = 0; i < times; ++i) {
@@ -48,6 +53,12 @@ class Pipe {
     UniqueId id;
     EXPECT_IN_PROCESS(::read(ends_[0], &id, sizeof id) == sizeof id);
     return id;
+  }
+  // Until all others have ended, of whom each has it, too.
+  void AwaitOthersEnd() {
+    ::close(std::exchange(ends_[1], -1));
+    char none;
+    EXPECT_IN_PROCESS(::read(ends_[0], &none, 1) == 0);
   }
 
  private:
@@ -66,6 +77,7 @@ class Rank {
     config.blocking = 0;
     EXPECT_IN_PROCESS(nccl_->CommInitRankConfig(&comm_, ranks, id, rank, &config) == kInProgress);
     EXPECT_IN_PROCESS(Await() == kSuccess);
+    Meet();
   }
 
   int rank() const { return rank_; }
@@ -124,7 +136,36 @@ class Rank {
     (void)nccl_->GroupEnd();
     return Await();
   }
-  void Finish() {
+  // Until all have come so far; those that are through may be up to something already.
+  void Meet() const {
+    const cuda::DevicePtr data = Take(2);
+    (void)Group([&] {
+      for (int peer = 0; peer < ranks_; ++peer) {
+        if (peer == rank_) continue;
+        Send(data, 1, peer);
+        Receive(data + 1, 1, peer);
+      }
+    });
+    Synchronize();
+  }
+  // By force; what is on the stream ends by that.
+  void Abort() const {
+    EXPECT_IN_PROCESS(nccl_->CommAbort(comm_) == kSuccess);
+    Synchronize();
+  }
+  // That a group does not end, and what else the GPU does goes on.
+  void ExpectWaiting() const {
+    EXPECT_IN_PROCESS(driver_->StreamQuery(stream_) == cuda::kErrorNotReady);
+    const cuda::DevicePtr data = Take(1);
+    cuda::Stream other = nullptr;
+    EXPECT_IN_PROCESS(driver_->StreamCreateWithPriority(&other, cuda::kStreamNonBlocking, 0) ==
+                      cuda::kSuccess);
+    EXPECT_IN_PROCESS(driver_->MemsetD8Async(data, 1, 1, other) == cuda::kSuccess);
+    EXPECT_IN_PROCESS(driver_->StreamSynchronize(other) == cuda::kSuccess);
+  }
+  const Library& nccl() const { return *nccl_; }
+  Comm comm() const { return comm_; }
+  void Finish() const {
     EXPECT_IN_PROCESS(nccl_->CommFinalize(comm_) == kInProgress);
     EXPECT_IN_PROCESS(Await() == kSuccess);
     EXPECT_IN_PROCESS(nccl_->CommDestroy(comm_) == kSuccess);
@@ -154,25 +195,40 @@ int RanksOf(const Layout& layout) {
   return static_cast<int>(ranks);
 }
 
-// Runs `body` for each rank, on a thread of its process; the first process makes the id.
+// Runs `body` for each rank of each world, on a thread of its process. A world's id is made by the
+// process of its number, which is there as long as others are if it has no rank.
 MultiProcess Start(const Layout& layout,
-                   std::function<void(Rank& rank, const MultiProcess::Report& report)> body) {
-  auto pipe = std::make_shared<Pipe>();
-  const auto run = [layout, pipe, body = std::move(body)](int process,
-                                                          const MultiProcess::Report& report) {
-    if (process == 0) pipe->Give(MakeId(), layout.size());
-    const UniqueId id = pipe->Take();
-    std::vector<std::thread> threads;
-    for (const int number : layout[static_cast<size_t>(process)]) {
-      threads.emplace_back([&, number] {
-        Rank rank(number, RanksOf(layout), id);
-        body(rank, report);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return 0;
-  };
-  return MultiProcess(static_cast<int>(layout.size()), run);
+                   std::function<void(Rank& rank, const MultiProcess::Report& report)> body,
+                   size_t worlds = 1) {
+  auto ids = std::make_shared<std::vector<Pipe>>(worlds);
+  auto alive = std::make_shared<Pipe>();
+  return MultiProcess(static_cast<int>(layout.size()),
+                      [layout, ids, alive, body = std::move(body)](
+                          int process, const MultiProcess::Report& report) {
+                        if (process % 2 == 1) ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 1);
+                        if (process == 0) ::setenv("SPCCL_FAKE_CUDA_DELAY_US", "200", 1);
+                        const auto own = static_cast<size_t>(process);
+                        if (own < ids->size()) (*ids)[own].Give(MakeId(), layout.size());
+                        std::vector<std::thread> threads;
+                        for (const Pipe& pipe : *ids) {
+                          const UniqueId id = pipe.Take();
+                          for (const int number : layout[own]) {
+                            threads.emplace_back([&, id, number] {
+                              Rank rank(number, RanksOf(layout), id);
+                              body(rank, report);
+                            });
+                          }
+                        }
+                        for (std::thread& thread : threads) thread.join();
+                        if (threads.empty()) alive->AwaitOthersEnd();
+                        return 0;
+                      });
+}
+
+bool HasViolation(const std::string& what) {
+  const std::vector<std::string> all = Fake().violations();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const std::string& one) { return one.find(what) != std::string::npos; });
 }
 
 std::string Noise(size_t bytes, uint64_t seed) {
@@ -227,17 +283,107 @@ TEST(FakeNcclProcessesTest, MovesBytes) {
   EXPECT_TRUE(AllSucceeded(processes.Wait(kTimeoutMs)));
 }
 
+void RunGroups(const Rank& rank) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 15; ++round) RunGroup(rank, &random);
+  rank.Finish();
+  EXPECT_IN_PROCESS(Fake().violations().empty());
+}
+
 TEST(FakeNcclProcessesTest, RandomGroups) {
-  const uint64_t seed = TestSeed();
-  for (const Layout& layout : {Layout{{0}, {1}}, Layout{{0}, {1}, {2}}, Layout{{1, 3}, {0}, {2, 4}},
-                               Layout{{}, {0}, {1}}}) {
-    auto processes = Start(layout, [seed](Rank& rank, const MultiProcess::Report&) {
-      std::mt19937_64 random(seed);
-      for (int round = 0; round < 15; ++round) RunGroup(rank, &random);
-      rank.Finish();
-      EXPECT_IN_PROCESS(Fake().violations().empty());
+  (void)TestSeed();  // all processes' is the same
+  const std::vector<Layout> layouts = {
+      {{0}, {1}}, {{0}, {1}, {2}}, {{1, 3}, {0}, {2, 4}}, {{}, {0}, {1}}};
+  for (const Layout& layout : layouts) {
+    auto processes = Start(layout, [](const Rank& rank, const auto&) { RunGroups(rank); });
+    EXPECT_TRUE(AllSucceeded(processes.Wait(kTimeoutMs)));
+  }
+}
+
+TEST(FakeNcclProcessesTest, TwoWorldsAtOnce) {
+  (void)TestSeed();
+  auto processes = Start(
+      {{0, 1}, {2}, {3}}, [](const Rank& rank, const auto&) { RunGroups(rank); }, 2);
+  EXPECT_TRUE(AllSucceeded(processes.Wait(kTimeoutMs)));
+}
+
+// All of the world's processes hear of it, whoever made the mistake.
+TEST(FakeNcclProcessesTest, FindsSizesThatDiffer) {
+  auto processes = Start({{0}, {1}, {2}}, [](const Rank& rank, const auto&) {
+    const cuda::DevicePtr data = rank.Take(21);
+    if (rank.rank() == 1) (void)rank.Group([&] { rank.Send(data, 20, 2); });
+    if (rank.rank() == 2) (void)rank.Group([&] { rank.Receive(data, 21, 1); });
+    EXPECT_IN_PROCESS(rank.AwaitFailure() == kInternalError);
+    EXPECT_IN_PROCESS(HasViolation("rank 1 sends 20 bytes to rank 2, which receives 21"));
+    rank.Abort();
+  });
+  EXPECT_TRUE(AllSucceeded(processes.Wait(kTimeoutMs)));
+}
+
+TEST(FakeNcclProcessesTest, FindsOrdersThatDiffer) {
+  auto processes = Start({{0}, {1}, {2}}, [](const Rank& rank, const auto&) {
+    const cuda::DevicePtr data = rank.Take(1);
+    const int peer = 3 - rank.rank();
+    if (rank.rank() > 0) {
+      (void)rank.Group([&] { rank.Send(data, 1, peer); });
+      (void)rank.Group([&] { rank.Receive(data, 1, peer); });
+    }
+    EXPECT_IN_PROCESS(rank.AwaitFailure() == kInternalError);
+    EXPECT_IN_PROCESS(HasViolation("deadlock"));
+    rank.Abort();
+  });
+  EXPECT_TRUE(AllSucceeded(processes.Wait(kTimeoutMs)));
+}
+
+TEST(FakeNcclProcessesTest, AViolationOfOneProcessEndsTheWorld) {
+  auto processes = Start({{0}, {1}}, [](const Rank& rank, const auto&) {
+    if (rank.rank() == 1) {
+      std::thread([&] {
+        Result result;
+        EXPECT_IN_PROCESS(rank.nccl().CommGetAsyncError(rank.comm(), &result) != kSuccess);
+      }).join();
+    }
+    EXPECT_IN_PROCESS(rank.AwaitFailure() == kInternalError);
+    EXPECT_IN_PROCESS(HasViolation("of rank 1 by a second thread"));
+    rank.Abort();
+  });
+  EXPECT_TRUE(AllSucceeded(processes.Wait(kTimeoutMs)));
+}
+
+TEST(FakeNcclProcessesTest, AViolationEndsTheProcessIfAsked) {
+  auto processes = Start({{0}, {1}}, [](const Rank& rank, const auto&) {
+    if (rank.rank() == 1) {
+      ::setenv("SPCCL_FAKE_NCCL_VIOLATION", "abort", 1);
+      (void)rank.nccl().GroupEnd();
+    }
+    EXPECT_IN_PROCESS(rank.AwaitFailure() == kRemoteError);
+    rank.Abort();
+  });
+  const auto ends = processes.Wait(kTimeoutMs);
+  EXPECT_EQ(ends[0].exit_code, 0);
+  EXPECT_EQ(ends[1].signal, SIGABRT);
+}
+
+// In the midst of groups that all wait. The first has made the id.
+TEST(FakeNcclProcessesTest, AProcessThatDiesIsMissed) {
+  for (const int victim : {0, 2}) {
+    auto processes = Start({{0}, {1}, {2}}, [](const Rank& rank, const auto& report) {
+      const cuda::DevicePtr data = rank.Take(10);
+      EXPECT_IN_PROCESS(rank.Group([&] { rank.Receive(data, 10, (rank.rank() + 1) % 3); }) ==
+                        kSuccess);
+      report("launched");
+      EXPECT_IN_PROCESS(rank.AwaitFailure() == kRemoteError);
+      rank.ExpectWaiting();
+      rank.Abort();
     });
-    EXPECT_TRUE(AllSucceeded(processes.Wait(2 * kTimeoutMs)));
+    for (int process = 0; process < 3; ++process) {
+      EXPECT_TRUE(processes.AwaitReport(process, "launched", kTimeoutMs));
+    }
+    processes.Kill(victim, SIGKILL);
+    const auto ends = processes.Wait(kTimeoutMs);
+    for (int process = 0; process < 3; ++process) {
+      if (process != victim) EXPECT_EQ(ends[static_cast<size_t>(process)].exit_code, 0);
+    }
   }
 }
 
