@@ -42,7 +42,7 @@ void FakeState::OnHello(const std::shared_ptr<FakeLink>& link, const std::string
   if (world.error != nccl::kSuccess) {
     links_.Send(link.get(),
                 {.kind = FakeMessage::Kind::kFail, .number = static_cast<uint64_t>(world.error)},
-                "it has failed before");
+                world.why);
   }
   world.links.push_back(link);
 }

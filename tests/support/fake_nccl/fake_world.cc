@@ -109,6 +109,7 @@ void FakeState::Violation(const std::string& what, FakeWorld* world, FakeLink* f
 void FakeState::Fail(FakeWorld* world, nccl::Result error, const std::string& why, FakeLink* from) {
   if (world->error != nccl::kSuccess) return;
   world->error = error;
+  world->why = why;
   FakeMessage message{.kind = FakeMessage::Kind::kFail, .number = static_cast<uint64_t>(error)};
   Tell(*world, message, why, from);
   changed_.notify_all();

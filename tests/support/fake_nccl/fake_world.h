@@ -61,6 +61,7 @@ struct FakeWorld {
   std::vector<std::shared_ptr<FakeComm>> comms;  // null: not there yet, or gone
   int joined = 0, finalized = 0;
   nccl::Result error = nccl::kSuccess;  // of all its communicators
+  std::string why;
   // Launched and without a mate yet, by sender and receiver.
   std::map<std::pair<int, int>, std::deque<FakeOp*>> sends, receives;
   // All, so that mates stay valid; by rank and number.
