@@ -136,7 +136,8 @@ absl::Status EnqueueDirect(const cuda::Driver& /*driver*/, const std::shared_ptr
   }
   status = work->order->EnqueueWait(work->use, stream);
   if (!status.ok()) {
-    // `ready` is on the stream.
+    // `ready` is on the stream; nobody else will write `done`.
+    work->order->StoreDone(work->use);
     work->order->GiveBack(work->use, /*was_passed=*/false);
     return status;
   }

@@ -66,8 +66,9 @@ std::optional<StreamOrder::Use> StreamOrder::Take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
     std::erase_if(passing_, [this](const Use& use) {
-      const std::atomic<uint32_t>& ready = memory()->slots[use.slot].ready;
-      if (ready.load(std::memory_order_acquire) != use.value) return false;
+      const shm::OrderSlot& words = memory()->slots[use.slot];
+      if (words.ready.load(std::memory_order_acquire) != use.value) return false;
+      if (words.done.load(std::memory_order_acquire) != use.value) return false;
       free_.push_back(use.slot);
       return true;
     });

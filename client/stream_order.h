@@ -40,7 +40,7 @@ class StreamOrder {
   std::optional<Use> Take();
   std::optional<Use> TakeForCapture();
   // The operation has completed. With `was_passed` false its stream may still have to write
-  // `ready`: the slot is used again when it has.
+  // `ready`, and the daemon `done`: the slot is used again when both have.
   void GiveBack(const Use& use, bool was_passed);
 
   // What a stream does at the operation's place; `stream`'s context, or the thread's for those that
@@ -64,7 +64,7 @@ class StreamOrder {
   std::mutex mutex_;
   uint32_t values_[shm::kEagerSlots] = {};  // of each slot's last use
   std::vector<uint32_t> free_, free_captured_;
-  std::vector<Use> passing_;  // not passed yet, when last looked at
+  std::vector<Use> passing_;  // not written yet, when last looked at
 };
 
 }  // namespace spccl::client

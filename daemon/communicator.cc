@@ -36,9 +36,12 @@ std::string ProcessOf(const Communicator::Member& member) {
 }  // namespace
 
 bool RankPart::Complete(const absl::Status& status) const {
-  // Where the end of the work on GPUs has not, so that the rank's stream goes on.
-  if (order != nullptr) order->WriteDone();
+  // Where the end of the work on GPUs has not, so that the rank's stream goes on. Before the
+  // completion, with which the words get their next user; but an error must be there when whoever
+  // waited for the stream asks how it went, and the client gives the words away only after both.
+  if (order != nullptr && status.ok()) order->WriteDone();
   const bool ok = port->Complete(ticket, handle, status);
+  if (order != nullptr) order->WriteDone();
   if (relay != nullptr) relay->Ring();
   return ok;
 }

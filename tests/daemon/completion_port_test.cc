@@ -1,8 +1,12 @@
 #include "daemon/completion_port.h"
 
+#include <atomic>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "daemon/communicator.h"
 #include "gtest/gtest.h"
 #include "proto/shm/result.h"
 #include "proto/shm/session.h"
@@ -43,6 +47,28 @@ TEST_F(CompletionPortTest, DeliversTheStatus) {
   EXPECT_EQ(completion->result, static_cast<uint32_t>(shm::Result::kRemoteError));
   EXPECT_EQ(shm::TextOf(completion->message), "rank 1 died");
   EXPECT_FALSE(Reap().has_value());
+}
+
+// Who waited for a rank's stream asks next how the operation went.
+TEST_F(CompletionPortTest, AnErrorIsThereWhenTheStreamGoesOn) {
+  const std::shared_ptr<CompletionPort> port(&*port_, [](CompletionPort*) {});
+  for (uint32_t round = 1; round <= 500; ++round) {
+    ASSERT_TRUE(port->Admit());
+    std::atomic<uint32_t> ready = 0, done = 0;
+    auto order = std::make_shared<runtime::GpuOrder>();
+    order->ready = &ready;
+    order->done = &done;
+    order->value = round;
+    RankPart part;
+    part.ticket = round;
+    part.port = port;
+    part.order = std::move(order);
+    std::thread daemon([&part] { part.Complete(absl::AbortedError("rank 1 died")); });
+    while (done.load(std::memory_order_acquire) != round) std::this_thread::yield();
+    const bool was_told = Reap().has_value();
+    daemon.join();
+    ASSERT_TRUE(was_told) << "round " << round;
+  }
 }
 
 TEST_F(CompletionPortTest, AdmitsNoMoreThanWillFit) {

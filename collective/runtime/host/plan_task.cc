@@ -363,8 +363,11 @@ void PlanTask::End() {
     done = std::move(done_);
     result = std::move(result_);
   }
-  if (runner_ != nullptr) runner_->End();
+  // It lets the ranks' streams go on: to whom an error must have been told by then.
+  const std::shared_ptr<StepRunner> runner = runner_;
+  if (runner != nullptr && result.status.ok()) runner->End();
   done(result);
+  if (runner != nullptr && !result.status.ok()) runner->End();
 }
 
 void PlanTask::Cancel(absl::Status reason, int culprit_rank) {

@@ -75,7 +75,7 @@ class StepRunner {
 
   virtual void Post(std::function<void()> work) = 0;
 
-  // The operation has ended; no run is left.
+  // The operation has ended; no run is left. After an error it has been told to its owner before.
   virtual void End() = 0;
 };
 
