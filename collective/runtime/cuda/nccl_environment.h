@@ -23,9 +23,8 @@ class GpuIssuer final : public transport::nccl::Issuer {
   GpuIssuer(const GpuIssuer&) = delete;
   GpuIssuer& operator=(const GpuIssuer&) = delete;
 
-  // Takes the stream. ResourceExhausted: too many of the GPU's streams wait. On the issuing thread,
-  // before the world is made.
-  absl::Status Open() {
+  // ResourceExhausted: too many of the GPU's streams wait.
+  absl::Status Open() override {
     stream_ = gpu_.TakeWaitStream();
     if (stream_ != nullptr) return absl::OkStatus();
     return absl::ResourceExhaustedError("no stream for NCCL is left");

@@ -15,15 +15,16 @@
 namespace spccl::transport::nccl {
 
 // One GPU's issuing thread, with the stream that the world's groups go to: no other world's, and
-// nothing that waits for anything else. Thread-safe. Outlives the world, but for one whose
-// destructor gave up waiting (see World): what was posted then must still run, or be dropped.
+// nothing that waits for anything else. Thread-safe. Outlives the world, and for good one that was
+// left behind (World::Close).
 class Issuer {
  public:
   virtual ~Issuer() = default;
   // Runs `work` on the issuing thread, whose current context is the GPU's, in the order of the
   // calls.
   virtual void Post(std::function<void()> work) = 0;
-  // On the issuing thread only:
+  // On the issuing thread only. First of all, once the world is wanted: takes the stream.
+  virtual absl::Status Open() = 0;
   virtual cuda::Stream stream() = 0;
   // `done` runs on the issuing thread once everything that is on the stream now is through, with an
   // error if the GPU failed. In the order of the calls.

@@ -71,6 +71,9 @@ void Member::Start(const UniqueId& id) {
   AssertThread();
   if (state_ != State::kNew) return;
   Enter(State::kInit);
+  if (const absl::Status opened = options_.issuer->Open(); !opened.ok()) {
+    return Fail(Annotate(opened, absl::StrCat("GPU rank ", options_.rank, ": beginning")));
+  }
   Config config;
   config.blocking = 0;
   if (options_.max_ctas > 0) config.max_ctas = options_.max_ctas;

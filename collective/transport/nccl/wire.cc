@@ -155,6 +155,8 @@ void PutBody(Writer* out, const Message& message) {
       return PutTransfers(out, message.transfers);
     case MessageKind::kDone:
       return out->Put(message.group);
+    case MessageKind::kWant:
+      return;
   }
 }
 
@@ -193,6 +195,8 @@ void GetBody(Reader* in, Message* message) {
       return GetTransfers(in, &message->transfers);
     case MessageKind::kDone:
       message->group = in->Get<uint64_t>();
+      return;
+    case MessageKind::kWant:
       return;
   }
 }

@@ -38,8 +38,9 @@ enum class MessageKind : uint8_t {
   kReady,     // to the root: frames that are there at the sender and have a place at the receiver
   kGroup,     // from the root: what is in the next group
   kDone,      // to the root: the sender's ranks are through with a group
+  kWant,      // to the root: name the world, there are operations
 };
-inline constexpr int kMessageKindCount = 9;
+inline constexpr int kMessageKindCount = 10;
 
 // The first bytes of a frame, its header, which the receiver reads without asking the GPU.
 inline constexpr size_t kHeadBytes = 48;

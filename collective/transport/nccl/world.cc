@@ -81,12 +81,23 @@ absl::StatusOr<std::unique_ptr<OperationTransport>> Communicator::OpenOperation(
 absl::StatusOr<std::unique_ptr<World>> World::Create(WorldOptions options) {
   SPCCL_RETURN_IF_ERROR(Check(options));
   auto state = std::make_shared<WorldState>(std::move(options));
-  SPCCL_RETURN_IF_ERROR(state->Begin());
+  state->Begin();
   return std::unique_ptr<World>(new World(std::move(state)));
 }
 
-World::~World() {
-  state_->End();
+bool World::Close() {
+  return state_->End();
+}
+
+void World::Want() {
+  WorldState::Lock lock(state_->mutex);
+  state_->WantLocked();
+  state_->Leave(&lock);
+}
+
+void World::Abort(const absl::Status& reason) {
+  WorldState::Lock lock(state_->mutex);
+  state_->Fail(&lock, state_->RankOf(state_->options.node), reason, std::nullopt);
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> World::OpenCommunicator(

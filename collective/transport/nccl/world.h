@@ -44,7 +44,7 @@ struct WorldOptions {
   std::vector<Local> locals;           // all ranks of this node
   Control* control = nullptr;          // outlives the world
 
-  int64_t init_deadline_ns = 60'000'000'000;
+  int64_t init_deadline_ns = 60'000'000'000;  // from when it is wanted
   // From when a group is issued here: all ranks have it then, or will once they are through with
   // what is before it.
   int64_t group_deadline_ns = 120'000'000'000;
@@ -113,11 +113,11 @@ class Communicator {
 // Thread-safe. Communicators and their transports are gone before the world.
 class World {
  public:
-  // Begins to initialise; does not wait. At once usable: frames wait until it is up.
+  // NCCL is begun with the first operation, of any node: who has none pays for no world. At once
+  // usable: frames wait until it is up.
   static absl::StatusOr<std::unique_ptr<World>> Create(WorldOptions options);
-  // Ends NCCL's communicators in order, or by force where the others do not end theirs in time, and
-  // waits for that; should an issuing thread be stuck, for no longer than twice the deadline.
-  ~World();
+  void Want();  // NCCL now
+  ~World() { Close(); }
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -131,6 +131,13 @@ class World {
   void OnControl(uint32_t node, std::string_view bytes);
   // It is out of reach, for good. The world fails.
   void OnNodeDown(uint32_t node, const absl::Status& reason);
+
+  // It ends here and now, and so does everything over it; the others are told.
+  void Abort(const absl::Status& reason);
+  // Ends NCCL's communicators in order, or by force where the others do not end theirs in time, and
+  // waits for that. False: an issuing thread is stuck, and the deadline has passed twice; the
+  // world is left behind, and its issuers may still be called.
+  bool Close();
 
   bool up() const;
   absl::Status status() const;

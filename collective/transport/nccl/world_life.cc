@@ -33,7 +33,7 @@ uint32_t WorldState::RankOf(uint32_t node) const {
   return static_cast<uint32_t>(std::find(all.begin(), all.end(), node) - all.begin());
 }
 
-absl::Status WorldState::Begin() {
+void WorldState::Begin() {
   for (const WorldOptions::Local& local : options.locals) {
     auto slot = std::make_unique<Slot>();
     slot->local = local;
@@ -76,16 +76,30 @@ absl::Status WorldState::Begin() {
     slot->member = std::make_shared<Member>(std::move(member));
     slots.push_back(std::move(slot));
   }
-  Lock lock(mutex);
-  if (options.node == options.root) {
-    Message message{.kind = MessageKind::kUniqueId};
-    const Result result = options.library->GetUniqueId(&message.unique_id);
-    if (result != kSuccess) return options.library->ToStatus(result, "ncclGetUniqueId");
-    for (const uint32_t node : nodes) PostLocked(node, message);
-  }
   timer = std::thread([this] { RunTimer(); });
-  Leave(&lock);
-  return absl::OkStatus();
+}
+
+void WorldState::WantLocked() {
+  if (wanted_ns.has_value()) return;
+  wanted_ns = MonotonicNanos();
+  if (options.node != options.root) PostLocked(options.root, {.kind = MessageKind::kWant});
+  changed.notify_all();
+}
+
+// By the timer's thread: NCCL opens sockets for it.
+void WorldState::Name(Lock* lock) {
+  named = true;
+  Message message{.kind = MessageKind::kUniqueId};
+  lock->unlock();
+  const Result result = options.library->GetUniqueId(&message.unique_id);
+  lock->lock();
+  if (failure.has_value() || closing) return;
+  if (result != kSuccess) {
+    return Fail(lock, RankOf(options.node), options.library->ToStatus(result, "ncclGetUniqueId"),
+                std::nullopt);
+  }
+  for (const uint32_t node : nodes) PostLocked(node, message);
+  Leave(lock);
 }
 
 void WorldState::StartMembersLocked(const UniqueId& id) {
@@ -98,11 +112,16 @@ void WorldState::StartMembersLocked(const UniqueId& id) {
 
 // Waits for the name of the world, too: it may never come.
 void WorldState::RunTimer() {
-  const int64_t began_ns = MonotonicNanos();
   Lock lock(mutex);
   while (!stop_timer) {
-    if (!started && !failure.has_value() && !closing &&
-        MonotonicNanos() - began_ns >= options.init_deadline_ns) {
+    if (!wanted_ns.has_value() && !started) {
+      changed.wait(lock);
+      continue;
+    }
+    const bool waits = !started && !failure.has_value() && !closing;
+    if (waits && !named && options.node == options.root) {
+      Name(&lock);
+    } else if (waits && MonotonicNanos() - *wanted_ns >= options.init_deadline_ns) {
       Fail(
           &lock, RankOf(options.root),
           absl::DeadlineExceededError("initialising NCCL: the root did not name the world in time"),
@@ -275,6 +294,9 @@ absl::Status WorldState::TakeLocked(uint32_t node, const Message& message) {
       }
       StartMembersLocked(message.unique_id);
       return absl::OkStatus();
+    case MessageKind::kWant:
+      WantLocked();
+      return absl::OkStatus();
     case MessageKind::kFailed:
       if (message.rank < options.node_of_rank.size()) return absl::OkStatus();
       return absl::InvalidArgumentError("it tells of a rank that there is not");
@@ -298,8 +320,9 @@ absl::Status WorldState::TakeLocked(uint32_t node, const Message& message) {
   return absl::InternalError("no such message");
 }
 
-void WorldState::End() {
+bool WorldState::End() {
   Lock lock(mutex);
+  if (closing) return !left_behind;
   closing = true;
   const auto sent = std::exchange(outgoing, {});
   const auto received = std::exchange(incoming, {});
@@ -322,12 +345,15 @@ void WorldState::End() {
     }
     if (!changed.wait_for(lock, patience, all_ended)) {
       Log(LogLevel::kError, "nccl", "an issuing thread is stuck: a communicator is left behind");
+      left_behind = true;
     }
   }
+  const bool ended = !left_behind;
   stop_timer = true;
   changed.notify_all();
   lock.unlock();
   timer.join();
+  return ended;
 }
 
 }  // namespace spccl::transport::nccl

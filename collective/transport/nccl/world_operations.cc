@@ -72,6 +72,7 @@ absl::StatusOr<WorldState::OperationPtr> WorldState::Open(const Key128& key,
   SPCCL_CHECK(!communicator->last_opened.has_value() ||
               given.sequence > *communicator->last_opened);
   communicator->last_opened = given.sequence;
+  WantLocked();
   for (const auto& [rank, rails] : given.rails) {
     SPCCL_CHECK(rank < communicator->world_rank_of->size() && !rails.empty());
     for (const uint32_t gpu : rails) SPCCL_CHECK(SlotOf(gpu) != nullptr);

@@ -139,9 +139,13 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   using Lock = std::unique_lock<std::mutex>;
 
   // world_life.cc
-  absl::Status Begin();
-  void End();
+  void Begin();
+  bool End();
   void RunTimer();
+  // NCCL is to begin, if it has not.
+  void WantLocked();
+  // The root's: makes the world's name and tells it.
+  void Name(Lock* lock);
   void OnMemberUp(Slot* slot);
   void Fail(Lock* lock, uint32_t rank, const absl::Status& reason, std::optional<uint32_t> told_by);
   void TellPeers(uint32_t rank, const absl::Status& reason, std::optional<uint32_t> but);
@@ -220,7 +224,9 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   std::condition_variable changed;
   std::vector<std::unique_ptr<Slot>> slots;  // fixed after Begin
   std::optional<Failure> failure;
-  bool started = false, closing = false, stop_timer = false;
+  std::optional<int64_t> wanted_ns;  // since when NCCL is; empty: not yet
+  bool named = false, started = false, closing = false, stop_timer = false;
+  bool left_behind = false;
   std::map<Key128, CommunicatorState> communicators;
   std::deque<Message> to_self;
   std::deque<OperationPtr> to_tell;

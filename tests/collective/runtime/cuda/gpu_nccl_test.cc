@@ -1,7 +1,6 @@
 // Operations between nodes whose frames go from GPU to GPU: the runtime on fake GPUs, over worlds
 // of the fake NCCL, against the oracle.
 #include <algorithm>
-#include <future>
 #include <map>
 #include <memory>
 #include <random>
@@ -116,11 +115,7 @@ class World {
   struct OfWorld {
     GpuIssuer issuer;
     GpuFrames frames;
-    explicit OfWorld(Gpu& gpu) : issuer(gpu), frames(gpu) {
-      std::promise<absl::Status> opened;
-      gpu.Post([&] { opened.set_value(issuer.Open()); });
-      SPCCL_CHECK(opened.get_future().get().ok());
-    }
+    explicit OfWorld(Gpu& gpu) : issuer(gpu), frames(gpu) {}
   };
 
   const std::vector<uint32_t> node_of_gpu_;

@@ -167,6 +167,7 @@ class Cluster {
       worlds[node] = *std::move(world);
     }
     for (uint32_t node = 0; node < nodes_; ++node) net.Connect(node, worlds[node].get());
+    for (const auto& world : worlds) world->Want();
   }
   ~Cluster() { Close(); }
 

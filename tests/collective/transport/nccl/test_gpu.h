@@ -72,6 +72,7 @@ class TestGpu final : public Issuer, public FrameSource, public FrameHome {
   }
 
   void Post(std::function<void()> work) override { issuing_.Post(std::move(work)); }
+  absl::Status Open() override { return absl::OkStatus(); }
   cuda::Stream stream() override { return reinterpret_cast<cuda::Stream>(&stream_); }
   void WhenDone(std::function<void(absl::Status)> done) override {
     stream_.Post([this, done = std::move(done)]() mutable {
