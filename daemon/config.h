@@ -22,6 +22,8 @@ inline constexpr std::string_view kDefaultConfigPath = "/etc/spccl/spccld.toml";
 inline constexpr int kMaxChannels = 64;
 
 enum class GpuUse : uint8_t { kAuto, kOff };
+// How frames in GPUs' memory get to other nodes.
+enum class GpuRoute : uint8_t { kAuto, kHost };
 
 struct Config {
   std::string runtime_dir = "/run/spccl";    // the sockets
@@ -66,6 +68,7 @@ struct Config {
   std::string gpu_driver;   // a library; empty: the system's
   std::string gpu_kernels;  // libspccl_device.so; empty: the one that is installed
   std::string gpu_nccl;     // NCCL or NCCLX; empty: the system's NCCL
+  GpuRoute gpu_between_nodes = GpuRoute::kAuto;
 
   // Where metrics are served: as metrics::ParseListenAddress reads it; empty: nowhere.
   std::string metrics_listen = std::string(metrics::kDefaultListen);

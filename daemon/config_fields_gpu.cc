@@ -49,6 +49,22 @@ Field Enabled() {
       });
 }
 
+Field BetweenNodes() {
+  return MakeField(
+      "gpu.between_nodes",
+      "How frames in GPUs' memory get to other nodes; auto: by NCCL where all nodes of a "
+      "communicator have it, in the same version; host: through the hosts' memory.",
+      "one of auto, host", {TomlType::kString},
+      [](std::string_view text, Config* config) {
+        if (text != "auto" && text != "host") return false;
+        config->gpu_between_nodes = text == "auto" ? GpuRoute::kAuto : GpuRoute::kHost;
+        return true;
+      },
+      [](const Config& config) {
+        return QuoteToml(config.gpu_between_nodes == GpuRoute::kAuto ? "auto" : "host");
+      });
+}
+
 }  // namespace
 
 void AddGpuFields(std::vector<Field>* fields) {
@@ -62,6 +78,7 @@ void AddGpuFields(std::vector<Field>* fields) {
   fields->push_back(Library(
       "gpu.nccl", "NCCL, or NCCLX, for GPUs of several nodes; empty: the system's, libnccl.so.2.",
       &Config::gpu_nccl));
+  fields->push_back(BetweenNodes());
 }
 
 }  // namespace spccl::daemon

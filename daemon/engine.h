@@ -170,6 +170,7 @@ class Engine {
   absl::StatusOr<CommEntry*> MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                       uint32_t ranks, std::string root);
   void AnnounceReady(CommEntry& entry);
+  std::string GpuRouteOf(const CommEntry& entry) const;
   absl::Status SetCodec(Session& session, const shm::Request& request);
   absl::Status DestroyComm(Session& session, uint32_t handle, bool abort);
   void LeaveComm(uint64_t comm_id, uint32_t rank, const std::string& why);
@@ -199,6 +200,7 @@ class Engine {
   void BeginConnect(CommEntry& entry);
   void ContinueConnect(CommEntry& entry);
   absl::Status OpenChannel(CommEntry& entry);
+  void ChooseGpuWorld(NodeGroup& group);
   static NodeId NextNode(const NodeGroup& group);
   void BeginMeasure(CommEntry& entry);
   void OnMeasured(NodeId node);

@@ -123,6 +123,14 @@ absl::Status Engine::JoinComm(Session& session, const shm::Request& request) {
   return absl::OkStatus();
 }
 
+// How frames between GPUs go, where there are any; for people.
+std::string Engine::GpuRouteOf(const CommEntry& entry) const {
+  if (hooks_.gpus == nullptr || !entry.across()) return "";
+  if (entry.group->gpu_generation != 0) return "; frames between GPUs go by NCCL";
+  const std::string& why = entry.group->why_no_world;
+  return absl::StrCat("; frames between GPUs go through the hosts", why.empty() ? "" : ": ", why);
+}
+
 void Engine::AnnounceReady(CommEntry& entry) {
   const Communicator& comm = entry.comm;
   OpenFlight(entry);
@@ -136,10 +144,10 @@ void Engine::AnnounceReady(CommEntry& entry) {
     Session* const session = registry_.FindSession(member.session_id);
     if (session != nullptr) Reply(*session, member.request_id, absl::OkStatus(), member.handle);
   }
-  Record(
-      "comm-ready", comm.job_id(), comm.id(), comm.uid(),
-      absl::StrCat("communicator ", comm.id(), " of ", comm.ranks(), " ranks",
-                   entry.group ? absl::StrCat(" on ", entry.group->nodes.size(), " nodes") : ""));
+  Record("comm-ready", comm.job_id(), comm.id(), comm.uid(),
+         absl::StrCat("communicator ", comm.id(), " of ", comm.ranks(), " ranks",
+                      entry.group ? absl::StrCat(" on ", entry.group->nodes.size(), " nodes") : "",
+                      GpuRouteOf(entry)));
 }
 
 absl::Status Engine::SetCodec(Session& session, const shm::Request& request) {

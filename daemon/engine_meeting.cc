@@ -52,6 +52,7 @@ absl::Status Engine::OnJoin(NodeId node, const v1::Join& join) {
   const auto costs =
       policy::CostsFrom({join.costs().data(), static_cast<size_t>(join.costs_size())});
   if (!costs) return absl::InvalidArgumentError("a node with impossible costs");
+  SPCCL_ASSIGN_OR_RETURN(GpuOffer gpus, FromMessage(join.gpu_offer()));
   Communicator::Member member;
   member.pid = join.pid();
   member.node = registry_.nodes_up[node].name;
@@ -62,6 +63,7 @@ absl::Status Engine::OnJoin(NodeId node, const v1::Join& join) {
   NodeGroup& group = GroupOf(*entry, parts.key);
   group.is_root = true;
   group.costs_of_joined[node] = {.costs = *costs, .machine = join.machine()};
+  group.gpus_of_joined[node] = std::move(gpus);
   group.peers.try_emplace(node, nodes_, node);
   const int64_t wait_ns =
       join.deadline_ms() == 0 ? options_.init_timeout_ns : int64_t{join.deadline_ms()} * 1'000'000;
@@ -92,6 +94,7 @@ void Engine::BeginForm(CommEntry& entry) {
     }
     group.node_of_rank.push_back(found->second);
   }
+  ChooseGpuWorld(group);
   v1::PeerMessage message;
   v1::Form& form = *message.mutable_form();
   form.set_unique_id(std::string(entry.unique_id.begin(), entry.unique_id.end()));
@@ -101,7 +104,9 @@ void Engine::BeginForm(CommEntry& entry) {
     node.set_name(seat.info.name);
     node.set_address(seat.info.address);
     node.set_boot_id(seat.info.boot_id);
+    node.set_gpus(seat.gpus);
   }
+  form.set_gpu_generation(group.gpu_generation);
   for (uint32_t rank = 0; rank < entry.comm.ranks(); ++rank) {
     form.add_node_of_rank(group.node_of_rank[rank]);
     form.add_pid_of_rank(entry.comm.member(rank).pid);
@@ -111,6 +116,24 @@ void Engine::BeginForm(CommEntry& entry) {
   *form.mutable_tuning() = ToMessage(group.tuning);
   TellNodes(entry, message);
   BeginConnect(entry);
+}
+
+// Where all nodes can, frames between GPUs go through a world of theirs.
+void Engine::ChooseGpuWorld(NodeGroup& group) {
+  group.gpus_of_joined[0] = nodes_->OfferGpus();
+  std::vector<GpuOffering> offers;
+  for (const NodeSeat& seat : group.nodes) {
+    offers.push_back({.name = seat.info.name,
+                      .boot_id = seat.info.boot_id,
+                      .offer = group.gpus_of_joined[seat.id]});
+  }
+  const absl::StatusOr<uint64_t> generation = AgreeOnWorld(offers);
+  if (!generation.ok()) {
+    group.why_no_world = std::string(generation.status().message());
+    return;
+  }
+  group.gpu_generation = *generation;
+  for (size_t i = 0; i < offers.size(); ++i) group.nodes[i].gpus = offers[i].offer.gpus;
 }
 
 absl::Status Engine::OnReady(NodeId node, CommEntry& entry, const v1::Ready& ready) {
@@ -184,6 +207,7 @@ void Engine::SendJoin(const CommEntry& entry, const Session& session, const shm:
   join.set_deadline_ms(request.comm_init.deadline_ms);
   for (const double cost : policy::ToArray(options_.costs)) join.add_costs(cost);
   join.set_machine(options_.machine);
+  *join.mutable_gpu_offer() = ToMessage(nodes_->OfferGpus());
   join.set_algorithm(std::string(shm::TextOf(request.comm_init.algorithm)));
   join.set_codec(std::string(shm::TextOf(request.comm_init.codec)));
   TellNodes(entry, message);  // the root is the only one known yet
@@ -203,6 +227,11 @@ absl::Status Engine::OnForm(NodeId node, const v1::Form& form) {
     const v1::Node& said = form.nodes(i);
     NodeSeat seat;
     seat.info = {.name = said.name(), .address = said.address(), .boot_id = said.boot_id()};
+    seat.gpus = said.gpus();
+    if (form.gpu_generation() != 0 && (seat.gpus == 0 || seat.gpus > kMostGpusOfNode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a world of GPUs with ", seat.gpus, " of ", said.name()));
+    }
     if (said.boot_id() == boot_id_) group.here = i;
     group.nodes.push_back(std::move(seat));
   }
@@ -217,6 +246,7 @@ absl::Status Engine::OnForm(NodeId node, const v1::Form& form) {
     members[rank].pid = form.pid_of_rank(rank);
     if (of_rank != group.here) members[rank].node = group.nodes[of_rank].info.name;
   }
+  group.gpu_generation = form.gpu_generation();
   SPCCL_ASSIGN_OR_RETURN(group.tuning, FromMessage(form.tuning()));
   SPCCL_RETURN_IF_ERROR(entry.comm.Meet(members));
   BeginConnect(entry);
@@ -333,12 +363,22 @@ void Engine::SayReady(CommEntry& entry) {
 
 absl::Status Engine::OpenChannel(CommEntry& entry) {
   NodeGroup& group = *entry.group;
-  std::vector<NodeId> node_of_rank;
-  for (const uint32_t node : group.node_of_rank) node_of_rank.push_back(group.nodes[node].id);
+  ChannelOptions options{.key = group.key,
+                         .node_of_rank = {},
+                         .share = registry_.jobs[entry.comm.job_id()].link_share,
+                         .gpus = std::nullopt};
+  for (const uint32_t node : group.node_of_rank) {
+    options.node_of_rank.push_back(group.nodes[node].id);
+  }
+  if (group.gpu_generation != 0) {
+    options.gpus.emplace().generation = group.gpu_generation;
+    for (const NodeSeat& seat : group.nodes) {
+      options.gpus->nodes.push_back(
+          {.id = seat.id, .boot_id = seat.info.boot_id, .gpus = seat.gpus});
+    }
+  }
   SPCCL_ASSIGN_OR_RETURN(group.plans, runtime::NodeScope::Create(group.node_of_rank, *group.here));
-  SPCCL_ASSIGN_OR_RETURN(
-      group.channel,
-      nodes_->OpenChannel(group.key, node_of_rank, registry_.jobs[entry.comm.job_id()].link_share));
+  SPCCL_ASSIGN_OR_RETURN(group.channel, nodes_->OpenChannel(std::move(options)));
   return absl::OkStatus();
 }
 

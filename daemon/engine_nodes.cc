@@ -262,12 +262,19 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(
   const runtime::OpenTransport open = [&](uint64_t plan, uint64_t largest_frame_bytes) {
     return group.channel->OpenOperation(op, running->sequence, plan, largest_frame_bytes);
   };
+  runtime::OpenGpuTransport open_gpu;
+  if (group.gpu_generation != 0) {
+    open_gpu = [&](uint64_t plan, uint64_t largest_frame_bytes,
+                   std::span<runtime::Gpu* const> rails) {
+      return group.channel->OpenGpuOperation(running->sequence, plan, largest_frame_bytes, rails);
+    };
+  }
   SPCCL_ASSIGN_OR_RETURN(
       runtime::PlannedTask planned,
       group.plans->MakeTask(
           op, ranks, settings, TuningOf(entry, running->sequence), open,
           [this, running](const runtime::OpResult& result) { OnTaskDone(running, result); },
-          hooks_.gpus));
+          hooks_.gpus, open_gpu));
   entry.running_algorithm = std::string(policy::NameOf(planned.algorithm));
   entry.running_way = std::move(planned.way);
   entry.running_chooser = std::string(policy::NameOf(planned.chooser));

@@ -85,10 +85,11 @@ GpuFacts LookAtGpus(runtime::Gpus& gpus) {
   return facts;
 }
 
-void LookForNccl(const std::string& library, GpuFacts* facts) {
-  const auto nccl = transport::nccl::Library::Load(library);
+std::shared_ptr<const transport::nccl::Library> LoadNccl(const std::string& path, GpuFacts* facts) {
+  auto nccl = transport::nccl::Library::Load(path);
   facts->has_nccl = nccl.ok();
   facts->nccl = nccl.ok() ? (*nccl)->Describe() : std::string(nccl.status().message());
+  return nccl.ok() ? *std::move(nccl) : nullptr;
 }
 
 }  // namespace spccl::daemon

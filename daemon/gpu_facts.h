@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace spccl::runtime {
 class Gpus;
 }  // namespace spccl::runtime
+
+namespace spccl::transport::nccl {
+class Library;
+}  // namespace spccl::transport::nccl
 
 namespace spccl::daemon {
 
@@ -33,7 +38,7 @@ struct GpuFacts {
 
 // Tries each GPU, on its issuing thread; waits for that.
 GpuFacts LookAtGpus(runtime::Gpus& gpus);
-// Loads it. `library` empty: the system's.
-void LookForNccl(const std::string& library, GpuFacts* facts);
+// Loads it, and says what it is. `path` empty: the system's. Null: there is none that can be used.
+std::shared_ptr<const transport::nccl::Library> LoadNccl(const std::string& path, GpuFacts* facts);
 
 }  // namespace spccl::daemon

@@ -175,13 +175,26 @@ std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config, GpuFacts* facts) {
     return nullptr;
   }
   *facts = LookAtGpus(**gpus);
-  // Only nodes talk by it.
-  if (!config.peers_listen.empty()) LookForNccl(config.gpu_nccl, facts);
   for (size_t i = 0; i < (*gpus)->count(); ++i) {
     Log(LogLevel::kInfo, "gpu", "a GPU is used",
         {{"gpu", GpuName((*gpus)->at(i).uuid())}, {"name", (*gpus)->at(i).name()}});
   }
   return *std::move(gpus);
+}
+
+// Has the nodes use the GPUs for what is between them.
+void JoinGpus(const Config& config, runtime::Gpus* gpus, Nodes* nodes, GpuFacts* facts) {
+  if (gpus == nullptr || nodes == nullptr) return;
+  if (config.gpu_between_nodes == GpuRoute::kHost) {
+    facts->nccl = "not used: gpu.between_nodes is host";
+    return;
+  }
+  auto library = LoadNccl(config.gpu_nccl, facts);
+  Log(LogLevel::kInfo, "gpu",
+      library != nullptr ? "frames go from GPU to GPU where all nodes have NCCL"
+                         : "frames between nodes go through the host",
+      {{"nccl", facts->nccl}});
+  if (library != nullptr) nodes->UseGpus(gpus, std::move(library));
 }
 
 struct Parts {
@@ -210,6 +223,7 @@ absl::StatusOr<Parts> Start(const Config& config) {
     options.channels = model->channels;
   }
   parts.gpus = OpenGpus(config, &options.gpus);
+  JoinGpus(config, parts.gpus.get(), parts.nodes.get(), &options.gpus);
   SPCCL_ASSIGN_OR_RETURN(
       parts.core, Core::Create(std::move(options),
                                HooksOf(parts.settings.get(), parts.jobs.get(), parts.gpus.get()),

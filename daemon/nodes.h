@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +17,18 @@
 #include "collective/op.h"
 #include "collective/transport/link_share.h"
 #include "collective/transport/transport.h"
+#include "daemon/gpu_offer.h"
 #include "daemon/peers/address.h"
 #include "daemon/unique_ids.h"
+
+namespace spccl::runtime {
+class Gpu;
+class Gpus;
+}  // namespace spccl::runtime
+
+namespace spccl::transport::nccl {
+class Library;
+}  // namespace spccl::transport::nccl
 
 namespace spccl::v1 {
 class PeerMessage;
@@ -52,6 +64,24 @@ struct NodeEvents {
   std::function<void(NodeId)> on_measured;
 };
 
+// The world of GPUs that a communicator's frames go through, as its nodes have agreed.
+struct GpuWorldPlan {
+  struct Node {
+    NodeId id = 0;  // 0: this one
+    uint64_t boot_id = 0;
+    uint32_t gpus = 0;
+  };
+  uint64_t generation = 0;
+  std::vector<Node> nodes;
+};
+
+struct ChannelOptions {
+  CommKey key{};
+  std::vector<NodeId> node_of_rank;  // 0 for ranks of this node; the others must be up
+  std::shared_ptr<const transport::LinkShare> share;  // of its job
+  std::optional<GpuWorldPlan> gpus;  // empty: frames between GPUs go through the hosts
+};
+
 // The data path of one communicator. Its transports are gone before it, it before its Nodes.
 class NodeChannel {
  public:
@@ -60,12 +90,24 @@ class NodeChannel {
   // `plan`: digest of what all nodes must have planned alike.
   virtual absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
       const OpDesc& op, uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes) = 0;
+  // The same for frames in the memory of GPUs: those of lane l lie on rails[l % rails.size()] here.
+  // Only where it was opened with a world of GPUs, and in its place.
+  virtual absl::StatusOr<std::unique_ptr<transport::Transport>> OpenGpuOperation(
+      uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes,
+      std::span<runtime::Gpu* const> rails) = 0;
 };
 
 // Thread-safe; nothing waits for a peer.
 class Nodes {
  public:
   virtual ~Nodes() = default;
+
+  // This node's GPUs, which outlive it, and what moves frames between them and others'. Once,
+  // before Start; without it frames go through the host.
+  virtual void UseGpus(runtime::Gpus* gpus,
+                       std::shared_ptr<const transport::nccl::Library> library) = 0;
+  // What this node has for that, now.
+  virtual GpuOffer OfferGpus() const = 0;
 
   // Once, before anything else; no event comes before.
   virtual void Start(NodeEvents events) = 0;
@@ -85,10 +127,7 @@ class Nodes {
   // Sent in order, once it is up; dropped if it is down.
   virtual void Send(NodeId node, const v1::PeerMessage& message) = 0;
 
-  // `node_of_rank`: 0 for ranks of this node; the others must be up. `share`: of its job.
-  virtual absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey& key, const std::vector<NodeId>& node_of_rank,
-      std::shared_ptr<const transport::LinkShare> share) = 0;
+  virtual absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(ChannelOptions options) = 0;
 
   // How frames reach a node, for people: "tcp/eth0"; empty if they do not.
   virtual std::string RouteTo(NodeId node) const = 0;

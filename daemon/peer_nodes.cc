@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/transport/ucx/fabric.h"
+#include "daemon/gpu_worlds.h"
 
 namespace spccl::daemon {
 namespace {
@@ -28,8 +30,8 @@ ucx::Key128 KeyOf(const CommKey& key) {
 
 class UcxChannel final : public NodeChannel {
  public:
-  explicit UcxChannel(std::unique_ptr<ucx::Communicator> communicator)
-      : communicator_(std::move(communicator)) {}
+  UcxChannel(std::unique_ptr<ucx::Communicator> communicator, std::unique_ptr<GpuChannel> gpus)
+      : communicator_(std::move(communicator)), gpus_(std::move(gpus)) {}
 
   absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
       const OpDesc& op, uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes) override {
@@ -37,9 +39,16 @@ class UcxChannel final : public NodeChannel {
                                          .facts = {.op = op, .plan = plan},
                                          .largest_frame_bytes = largest_frame_bytes});
   }
+  absl::StatusOr<std::unique_ptr<transport::Transport>> OpenGpuOperation(
+      uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes,
+      std::span<runtime::Gpu* const> rails) override {
+    SPCCL_CHECK(gpus_ != nullptr);
+    return gpus_->OpenOperation(sequence, plan, largest_frame_bytes, rails);
+  }
 
  private:
   const std::unique_ptr<ucx::Communicator> communicator_;
+  const std::unique_ptr<GpuChannel> gpus_;  // null: it was opened without
 };
 
 class PeerNodes final : public Nodes {
@@ -73,6 +82,22 @@ class PeerNodes final : public Nodes {
     fabric_.reset();  // its threads call us until then
   }
 
+  void UseGpus(runtime::Gpus* gpus,
+               std::shared_ptr<const transport::nccl::Library> library) override {
+    auto worlds = std::make_unique<GpuWorlds>(
+        GpuWorlds::Options{.gpus = gpus,
+                           .library = std::move(library),
+                           .send = [this](NodeId node, const v1::PeerMessage& message) {
+                             SendOfGpus(node, message);
+                           }});
+    const std::lock_guard lock(mutex_);
+    gpu_worlds_ = std::move(worlds);
+  }
+  GpuOffer OfferGpus() const override {
+    GpuWorlds* const worlds = gpu_worlds();
+    return worlds == nullptr ? GpuOffer() : worlds->Offer();
+  }
+
   void Start(NodeEvents events) override {
     const std::lock_guard lock(mutex_);
     events_ = std::move(events);
@@ -85,6 +110,13 @@ class PeerNodes final : public Nodes {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+    }
+    if (GpuWorlds* const worlds = gpu_worlds()) {
+      worlds->Abort(absl::UnavailableError("its daemon stops"));
+    }
+    {
+      const std::lock_guard lock(sending_);
+      gpus_say_no_more_ = true;
     }
     net_.reset();
     const std::lock_guard lock(mutex_);
@@ -105,18 +137,24 @@ class PeerNodes final : public Nodes {
     net_->Send(node, message).IgnoreError();  // down: on_down tells
   }
 
-  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey& key, const std::vector<NodeId>& node_of_rank,
-      std::shared_ptr<const transport::LinkShare> share) override {
+  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(ChannelOptions wanted) override {
     ucx::CommunicatorOptions options{
-        .key = KeyOf(key), .link_of_rank = {}, .share = std::move(share)};
-    for (const NodeId node : node_of_rank) {
+        .key = KeyOf(wanted.key), .link_of_rank = {}, .share = std::move(wanted.share)};
+    for (const NodeId node : wanted.node_of_rank) {
       std::shared_ptr<ucx::Link> link = node == 0 ? nullptr : LinkOf(node);
       if (node != 0 && link == nullptr) return absl::UnavailableError("a node has gone");
       options.link_of_rank.push_back(std::move(link));
     }
     SPCCL_ASSIGN_OR_RETURN(auto communicator, fabric_->OpenCommunicator(std::move(options)));
-    return std::make_unique<UcxChannel>(std::move(communicator));
+    std::unique_ptr<GpuChannel> gpus;
+    if (wanted.gpus.has_value()) {
+      GpuWorlds* const worlds = gpu_worlds();
+      if (worlds == nullptr) return absl::InvalidArgumentError("no GPU of this node was offered");
+      const ucx::Key128 key = KeyOf(wanted.key);
+      SPCCL_ASSIGN_OR_RETURN(
+          gpus, worlds->OpenChannel({key.high, key.low}, *wanted.gpus, wanted.node_of_rank));
+    }
+    return std::make_unique<UcxChannel>(std::move(communicator), std::move(gpus));
   }
 
   std::string RouteTo(NodeId node) const override {
@@ -151,6 +189,17 @@ class PeerNodes final : public Nodes {
 
   PeerNodes() = default;
 
+  GpuWorlds* gpu_worlds() const {
+    const std::lock_guard lock(mutex_);
+    return gpu_worlds_.get();
+  }
+
+  // From any thread, and at any time: worlds end after the connections.
+  void SendOfGpus(NodeId node, const v1::PeerMessage& message) {
+    const std::lock_guard lock(sending_);
+    if (!gpus_say_no_more_) Send(node, message);
+  }
+
   std::shared_ptr<ucx::Link> LinkOf(NodeId node) const {
     const std::lock_guard lock(mutex_);
     const auto found = peers_.find(node);
@@ -180,6 +229,11 @@ class PeerNodes final : public Nodes {
     if (message.kind_case() == v1::PeerMessage::kLinkOffer) {
       const absl::Status status = MakeLink(id, message.link_offer());
       if (!status.ok()) net_->Drop(id, status);
+      return;
+    }
+    // Not by way of the core thread: three of these are in every frame's way.
+    if (message.kind_case() == v1::PeerMessage::kNcclControl) {
+      if (GpuWorlds* const worlds = gpu_worlds()) worlds->OnControl(id, message.nccl_control());
       return;
     }
     auto shared = std::make_shared<const v1::PeerMessage>(std::move(message));
@@ -245,6 +299,8 @@ class PeerNodes final : public Nodes {
   void OnStreamDown(peers::PeerId id, const absl::Status& status) {
     const absl::Status reason =
         status.ok() ? absl::UnavailableError("the connection was not used any more") : status;
+    // Before the engine hears of it: operations over GPUs then fail for the same reason.
+    if (GpuWorlds* const worlds = gpu_worlds()) worlds->OnNodeDown(id, reason);
     std::shared_ptr<ucx::Link> link;
     {
       const std::lock_guard lock(mutex_);
@@ -264,10 +320,14 @@ class PeerNodes final : public Nodes {
   std::unique_ptr<ucx::Fabric> fabric_;
   std::unique_ptr<peers::PeerNet> net_;
 
+  std::mutex sending_;
+  bool gpus_say_no_more_ = false;
+
   mutable std::mutex mutex_;
   NodeEvents events_;
   bool stopping_ = false;
-  std::map<NodeId, Peer> peers_;  // whose stream is up
+  std::map<NodeId, Peer> peers_;           // whose stream is up
+  std::unique_ptr<GpuWorlds> gpu_worlds_;  // once set; null: no GPU is used between nodes
 };
 
 }  // namespace

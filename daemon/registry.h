@@ -130,6 +130,7 @@ struct NodeSeat {
   // Known to the root only.
   bool ready = false;
   NodeCosts costs;
+  uint32_t gpus = 0;  // of the world, where the group has one
 };
 
 // A change of a communicator's tuning.
@@ -148,10 +149,15 @@ struct NodeGroup {
   NodeId root = 0;                              // 0: this one
   std::map<uint32_t, NodeId> node_of_joined;    // at the root, while it forms: remote ranks
   std::map<NodeId, NodeCosts> costs_of_joined;  // likewise
+  std::map<NodeId, GpuOffer> gpus_of_joined;    // likewise
   // Known once all ranks have joined:
   std::vector<NodeSeat> nodes;   // those that have ranks
   std::optional<uint32_t> here;  // which of them is this one; the root may have no ranks
   std::vector<uint32_t> node_of_rank;
+  // Of the world that frames between GPUs go through; 0: they go through the hosts, and at the root
+  // why they do.
+  uint64_t gpu_generation = 0;
+  std::string why_no_world;
   // Once connected. `tuning` is the same on all nodes for every operation: see engine_tuning.cc.
   int64_t measure_deadline_ns = 0;  // 0: the link to the next node is not being measured
   bool said_ready = false;

@@ -149,7 +149,7 @@ class EngineMeetingTest : public ::testing::Test {
   }
 
   // A is the root, of rank 0 here, rank 1 of its own, and rank 2 of B.
-  void MeetAtA() {
+  void MeetAtA(uint64_t generation = 0, uint32_t gpus = 0) {
     UniqueIdBytes id;
     ASSERT_NO_FATAL_FAILURE(AskA(&id));
     v1::PeerMessage message;
@@ -161,9 +161,11 @@ class EngineMeetingTest : public ::testing::Test {
       said.set_boot_id(node);
       said.set_name(absl::StrCat("node", node));
       said.set_address(absl::StrCat("fake:", node));
+      said.set_gpus(gpus);
       form.add_node_of_rank(static_cast<uint32_t>(form.nodes_size()) - 1);
       form.add_pid_of_rank(1);
     }
+    form.set_gpu_generation(generation);
     v1::Tuning& tuning = *form.mutable_tuning();
     tuning.set_algorithm("auto");
     tuning.set_codec("auto");
@@ -241,6 +243,59 @@ TEST_F(EngineMeetingTest, TheRootsOwnLinkCountsToo) {
   ExpectInit();
 }
 
+GpuOffer OfferOf(uint32_t gpus, int version) {
+  return {.gpus = gpus, .library_version = version, .generations = {}};
+}
+
+TEST_F(EngineMeetingTest, AWorldOfGpusIsChosenWhereAllCan) {
+  Begin(/*measures=*/true);
+  nodes_->SetOffer(OfferOf(8, 22809));
+  v1::Join join = JoinOf(2, 78);
+  *join.mutable_gpu_offer() = ToMessage(OfferOf(4, 22809));
+  v1::GpuWorld& known = *join.mutable_gpu_offer()->add_worlds();
+  known.set_set(SetOf({{1, 8}, {kA, 4}}));
+  known.set_generation(3);
+  FormHere({{kA, join}});
+  EXPECT_EQ(form_.gpu_generation(), 3U);
+  EXPECT_EQ(form_.nodes(0).gpus(), 8U);
+  EXPECT_EQ(form_.nodes(1).gpus(), 4U);
+  SayReady(kA, 80e-6, 3e9);
+  ExpectInit();
+  const std::vector<ChannelOptions> opened = nodes_->opened();
+  ASSERT_EQ(opened.size(), 1U);
+  ASSERT_TRUE(opened[0].gpus.has_value());
+  EXPECT_EQ(opened[0].gpus->generation, 3U);
+  EXPECT_EQ(opened[0].gpus->nodes[1].gpus, 4U);
+}
+
+TEST_F(EngineMeetingTest, OneWithoutKeepsFramesOnTheHosts) {
+  Begin(/*measures=*/true);
+  nodes_->SetOffer(OfferOf(8, 22809));
+  v1::Join join = JoinOf(2, 78);
+  *join.mutable_gpu_offer() = ToMessage(OfferOf(4, 22809));
+  FormHere({{kA, join}, {kB, JoinOf(2, 79)}});  // B says nothing of GPUs
+  EXPECT_EQ(form_.gpu_generation(), 0U);
+  for (const NodeId node : {kA, kB}) SayReady(node, 80e-6, 3e9);
+  ExpectInit();
+  EXPECT_FALSE(nodes_->opened().at(0).gpus.has_value());
+}
+
+TEST_F(EngineMeetingTest, ANodeWithImpossiblyManyGpusIsRefused) {
+  Begin(/*measures=*/true);
+  v1::Join join = JoinOf(2, 78);
+  join.mutable_gpu_offer()->set_gpus(kMostGpusOfNode + 1);
+  const auto id = client_->UniqueId();
+  ASSERT_THAT(id, IsOk());
+  join.set_unique_id(*id);
+  join.set_rank(1);
+  join.set_ranks(2);
+  join.set_uid(::getuid());
+  v1::PeerMessage message;
+  *message.mutable_join() = join;
+  nodes_->Say(kA, message);
+  EXPECT_THAT(nodes_->Await(kA, Kind::kCommFailed).comm_failed().message(), HasSubstr("1025 GPUs"));
+}
+
 TEST_F(EngineMeetingTest, ALinkThatNeverAnswersDoesNotBlock) {
   Begin(/*measures=*/false);
   nodes_->SetSpeed(kA, {.round_trip_ns = 100'000});
@@ -282,6 +337,25 @@ TEST_F(EngineMeetingTest, ANodeSaysWhatItMeasured) {
   EXPECT_THAT(nodes_->measured(), ElementsAre(kA));
   SayGo(kA, CostsOf(1));
   ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, ANodeSaysWhatGpusItHasAndOpensTheWorldItIsTold) {
+  Begin(/*measures=*/true);
+  nodes_->SetOffer(OfferOf(8, 22809));
+  MeetAtA(/*generation=*/2, /*gpus=*/8);
+  EXPECT_EQ(join_.gpu_offer().gpus(), 8U);
+  EXPECT_EQ(join_.gpu_offer().library_version(), 22809U);
+  EXPECT_EQ(nodes_->Await(kA, Kind::kReady).kind_case(), Kind::kReady);
+  ASSERT_TRUE(nodes_->opened().at(0).gpus.has_value());
+  EXPECT_EQ(nodes_->opened().at(0).gpus->generation, 2U);
+  SayGo(kA, CostsOf(1));
+  ExpectInit();
+}
+
+TEST_F(EngineMeetingTest, AWorldWithoutGpusOfANodeIsNonsense) {
+  Begin(/*measures=*/true);
+  MeetAtA(/*generation=*/1, /*gpus=*/0);
+  ExpectInit("a world of GPUs with 0 of node1");
 }
 
 TEST_F(EngineMeetingTest, OnlyTheRootSaysGo) {

@@ -56,6 +56,14 @@ class FakeNodes final : public Nodes {
     });
     return found;
   }
+  void SetOffer(GpuOffer offer) {
+    const std::lock_guard lock(mutex_);
+    offer_ = std::move(offer);
+  }
+  std::vector<ChannelOptions> opened() {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
   std::vector<NodeId> measured() {
     const std::lock_guard lock(mutex_);
     return measured_;
@@ -81,10 +89,15 @@ class FakeNodes final : public Nodes {
     sent_[node].push_back(message);
     changed_.notify_all();
   }
-  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey& /*key*/, const std::vector<NodeId>& /*node_of_rank*/,
-      std::shared_ptr<const transport::LinkShare> /*share*/) override {
+  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(ChannelOptions options) override {
+    const std::lock_guard lock(mutex_);
+    opened_.push_back(std::move(options));
     return std::make_unique<NoChannel>();
+  }
+  void UseGpus(runtime::Gpus*, std::shared_ptr<const transport::nccl::Library>) override {}
+  GpuOffer OfferGpus() const override {
+    const std::lock_guard lock(mutex_);
+    return offer_;
   }
   std::string RouteTo(NodeId /*node*/) const override { return "fake"; }
   void MeasureLink(NodeId node) override {
@@ -106,6 +119,10 @@ class FakeNodes final : public Nodes {
                                                                         uint64_t) override {
       return absl::UnimplementedError("nothing runs between these nodes");
     }
+    absl::StatusOr<std::unique_ptr<transport::Transport>> OpenGpuOperation(
+        uint64_t, uint64_t, uint64_t, std::span<runtime::Gpu* const>) override {
+      return absl::UnimplementedError("nothing runs between these nodes");
+    }
   };
 
   const bool measures_;
@@ -116,6 +133,8 @@ class FakeNodes final : public Nodes {
   std::map<NodeId, std::deque<v1::PeerMessage>> sent_;
   std::map<NodeId, LinkSpeed> speeds_;
   std::vector<NodeId> measured_;
+  std::vector<ChannelOptions> opened_;
+  GpuOffer offer_;
 };
 
 }  // namespace spccl::daemon

@@ -26,11 +26,11 @@ class CountingNodes final : public Nodes {
   void Hold(NodeId node) override { holds_ += node == kNode ? 1 : 1000; }
   void Release(NodeId node) override { holds_ -= node == kNode ? 1 : 1000; }
   void Send(NodeId, const v1::PeerMessage&) override {}
-  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(
-      const CommKey&, const std::vector<NodeId>&,
-      std::shared_ptr<const transport::LinkShare>) override {
+  absl::StatusOr<std::unique_ptr<NodeChannel>> OpenChannel(ChannelOptions) override {
     return absl::UnimplementedError("");
   }
+  void UseGpus(runtime::Gpus*, std::shared_ptr<const transport::nccl::Library>) override {}
+  GpuOffer OfferGpus() const override { return {}; }
   std::string RouteTo(NodeId) const override { return ""; }
   void MeasureLink(NodeId) override {}
   LinkSpeed SpeedOf(NodeId) const override { return {}; }

@@ -1,5 +1,8 @@
 // Communicators over several nodes on GPU memory: real daemons with GPUs of the fake CUDA, which
 // meet over loopback, and real ranks.
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -16,18 +19,30 @@
 namespace spccl::testing {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr size_t kCount = 70'001;
 
-std::unique_ptr<SpawnedDaemon> StartNode(bool has_gpus) {
-  // No library of that name: frames go through the host.
-  std::vector<std::string> flags = {"--peers-listen=127.0.0.1:0", "--gpu-nccl=libno-nccl.so"};
-  if (has_gpus) {
-    flags.insert(flags.end(), {"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
-                               SPCCL_FAKE_DEVICE_LIBRARY});
-  } else {
+// How ranks' memory gets to other nodes: from GPU to GPU, handed over and through the hosts, as one
+// of the nodes has no NCCL, or copied.
+enum class Way { kNccl, kHost, kStaged };
+
+std::unique_ptr<SpawnedDaemon> StartNode(Way way, bool has_nccl) {
+  std::vector<std::string> flags = {"--peers-listen=127.0.0.1:0"};
+  if (way == Way::kStaged) {
     flags.insert(flags.end(), {"--gpu-enabled", "off"});
+  } else {
+    flags.insert(flags.end(), {"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
+                               SPCCL_FAKE_DEVICE_LIBRARY, "--gpu-nccl",
+                               has_nccl ? SPCCL_FAKE_NCCL : "libno-nccl.so"});
   }
   return StartServing(flags);
+}
+
+void SetEnvironment() {
+  ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
+  ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 1);
+  ::setenv("SPCCL_FAKE_NCCL_VIOLATION", "abort", 1);
 }
 
 // Few elements are not zero, and not the same on all ranks; small integers, whose sums are exact.
@@ -73,16 +88,81 @@ int SumAndGather(RankContext& context) {
   return health == spcclSuccess && spcclCommDestroy(context.comm) == spcclSuccess ? 0 : 4;
 }
 
-class GpuNodesTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Ways, GpuNodesTest, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "HandedOver" : "Staged"; });
+std::string NameOf(Way way) {
+  if (way == Way::kNccl) return "Nccl";
+  return way == Way::kHost ? "Host" : "Staged";
+}
+
+class GpuNodesTest : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, GpuNodesTest,
+                         ::testing::Values(Way::kNccl, Way::kHost, Way::kStaged),
+                         [](const auto& info) { return NameOf(info.param); });
 
 TEST_P(GpuNodesTest, TwoRanksOnEachOfTwoNodes) {
-  ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
-  ::setenv("SPCCL_FAKE_CUDA_HOST_ACCESS", "0", 1);
-  const auto first = StartNode(GetParam()), second = StartNode(GetParam());
+  SetEnvironment();
+  const auto first = StartNode(GetParam(), true);
+  const auto second = StartNode(GetParam(), GetParam() == Way::kNccl);
   FaultJob job({first.get(), first.get(), second.get(), second.get()}, SumAndGather);
   EXPECT_TRUE(AllSucceeded(job.processes().Wait(60'000))) << first->ReadLog() << second->ReadLog();
+  for (const auto* daemon : {first.get(), second.get()}) {
+    EXPECT_EQ(daemon->ReadLog().find("GPUs are connected") != std::string::npos,
+              GetParam() == Way::kNccl)
+        << daemon->ReadLog();
+  }
+}
+
+// Waits for the stream, and reports what the communicator then says.
+int SumOnce(RankContext& context) {
+  const GpuProgram gpu(LoadFakeDriver(), context.rank % 2);
+  const cuda::Stream stream = gpu.NewStream();
+  void* const data = gpu.Allocate(kCount * sizeof(float));
+  gpu.Upload(std::vector<float>(kCount, 1), data, stream);
+  const auto sum = [&] {
+    return spcclAllReduce(data, data, kCount, spcclFloat32, spcclAvg, context.comm,
+                          reinterpret_cast<spcclStream_t>(stream));
+  };
+  if (sum() != spcclSuccess) return 1;
+  gpu.Synchronize(stream);
+  context.report("summed;");
+  AwaitStop(context.stop);
+  // Rank 2 never calls.
+  if (context.rank != 2 && sum() != spcclSuccess) return 2;
+  context.report("called;");
+  if (context.rank == 2) {
+    for (;;) ::pause();
+  }
+  gpu.Synchronize(stream);
+  spcclResult_t health = spcclSuccess;
+  (void)spcclCommGetAsyncError(context.comm, &health);
+  ReportResult(context, health);
+  return 0;
+}
+
+TEST(GpuNodesDeathTest, ANodeThatDiesIsNamedAndTheOthersGoOn) {
+  SetEnvironment();
+  const auto first = StartNode(Way::kNccl, true), second = StartNode(Way::kNccl, true),
+             third = StartNode(Way::kNccl, true);
+  {
+    FaultJob job({first.get(), second.get(), third.get()}, SumOnce);
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(job.processes().AwaitReport(rank, "summed;", kPatienceMs)) << first->ReadLog();
+    }
+    job.Stop();
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(job.processes().AwaitReport(rank, "called;", kPatienceMs)) << rank;
+    }
+    third->Signal(SIGKILL);
+    job.processes().Kill(2, SIGKILL);
+    const std::vector<ProcessEnd> ends = job.processes().Wait(kPatienceMs);
+    for (const int rank : {0, 1}) {
+      const Told told = ParseResult(ends[rank].output);
+      EXPECT_EQ(told.result, spcclRemoteError) << ends[rank].output;
+      EXPECT_THAT(told.text, HasSubstr("rank 2"));
+    }
+  }
+  // The two that are left make another world.
+  FaultJob next({first.get(), first.get(), second.get()}, SumAndGather);
+  EXPECT_TRUE(AllSucceeded(next.processes().Wait(60'000))) << first->ReadLog() << second->ReadLog();
 }
 
 }  // namespace

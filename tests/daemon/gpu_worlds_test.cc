@@ -1,0 +1,264 @@
+// The worlds of several daemons in one process: fake GPUs, which all of them use, and the fake
+// NCCL.
+#include "daemon/gpu_worlds.h"
+
+#include <cstring>
+#include <deque>
+#include <future>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/spccl/v1/peer.pb.h"
+#include "tests/collective/runtime/cuda/fake_gpus.h"
+#include "tests/collective/transport/nccl/cluster.h"
+#include "tests/support/fake_cuda/fake_library.h"
+#include "tests/support/seed.h"
+#include "tests/support/status_test.h"
+
+namespace spccl::daemon {
+namespace {
+
+namespace nccl = transport::nccl;
+
+using nccl::RecordingSink;
+using ::spccl::testing::FailsWith;
+using ::spccl::testing::IsOk;
+using ::spccl::testing::TheGpus;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kGpus = spccl::testing::kFakeGpus;
+constexpr size_t kBytes = 5000;
+
+void Enqueue(cuda::Stream stream, void (*function)(void*), void* argument) {
+  SPCCL_CHECK(TheGpus().driver()->LaunchHostFunc(stream, function, argument) == cuda::kSuccess);
+}
+void* Find(void* memory) {
+  return spccl::testing::Fake().Here(reinterpret_cast<uint64_t>(memory));
+}
+
+// Daemons, each with a rank: daemon i has the boot id 10 + i, and is rank i. What they send each
+// other comes by a thread of the receiver's.
+class GpuWorldsTest : public ::testing::Test {
+ protected:
+  void Begin(size_t daemons, int64_t keep_ns = 60'000'000'000) {
+    nccl::Fake().Reset({.seed = TestSeed(), .enqueue = Enqueue, .find = Find});
+    ends_.resize(daemons);
+    for (size_t i = 0; i < daemons; ++i) {
+      ends_[i].worlds = std::make_unique<GpuWorlds>(GpuWorlds::Options{
+          .gpus = &TheGpus(),
+          .library = nccl::FakeLibrary(),
+          .send =
+              [this, i](NodeId node, const v1::PeerMessage& message) {
+                ends_[node - 1].thread.Post([this, i, node, message] {
+                  ends_[node - 1].worlds->OnControl(IdOf(i), message.nccl_control());
+                });
+              },
+          .keep_ns = keep_ns});
+    }
+  }
+  void TearDown() override {
+    // What they say comes to nobody.
+    for (End& end : ends_) end.thread.Finish();
+    std::vector<std::thread> closing;
+    for (End& end : ends_) closing.emplace_back([&end] { end.worlds.reset(); });
+    for (std::thread& thread : closing) thread.join();
+    EXPECT_EQ(nccl::Fake().live_communicators(), 0U);
+    EXPECT_THAT(nccl::Fake().violations(), IsEmpty());
+  }
+
+  GpuWorlds& at(size_t daemon) { return *ends_[daemon].worlds; }
+  // As the others name it.
+  static NodeId IdOf(size_t daemon) { return daemon + 1; }
+
+  std::vector<GpuOffering> Offers() {
+    std::vector<GpuOffering> offers;
+    for (size_t i = 0; i < ends_.size(); ++i) {
+      offers.push_back({.name = "node", .boot_id = 10 + i, .offer = at(i).Offer()});
+    }
+    return offers;
+  }
+  uint64_t Generation() { return *AgreeOnWorld(Offers()); }
+
+  // A communicator as one daemon opens it.
+  absl::StatusOr<std::unique_ptr<GpuChannel>> Open(size_t daemon, uint64_t key,
+                                                   uint64_t generation) {
+    GpuWorldPlan plan{.generation = generation, .nodes = {}};
+    std::vector<NodeId> node_of_rank;
+    for (size_t i = 0; i < ends_.size(); ++i) {
+      const NodeId id = i == daemon ? 0 : IdOf(i);
+      node_of_rank.push_back(id);
+      plan.nodes.push_back({.id = id, .boot_id = 10 + i, .gpus = kGpus});
+    }
+    return at(daemon).OpenChannel({1, key}, plan, node_of_rank);
+  }
+  std::vector<std::unique_ptr<GpuChannel>> OpenAll(uint64_t key) {
+    const uint64_t generation = Generation();
+    std::vector<std::unique_ptr<GpuChannel>> channels;
+    for (size_t i = 0; i < ends_.size(); ++i) {
+      auto channel = Open(i, key, generation);
+      EXPECT_THAT(channel, IsOk());
+      channels.push_back(channel.ok() ? *std::move(channel) : nullptr);
+    }
+    return channels;
+  }
+
+  struct End {
+    std::unique_ptr<GpuWorlds> worlds;
+    nccl::Worker thread;
+  };
+  std::deque<End> ends_;
+};
+
+transport::Frame MakeFrame(runtime::Gpu& gpu, uint64_t number) {
+  std::promise<transport::Frame> made;
+  gpu.Post([&] { made.set_value(*gpu.TakeFrame(kBytes)); });
+  transport::Frame frame = made.get_future().get();
+  auto* const data = static_cast<std::byte*>(Find(frame.data()));
+  nccl::Fill(data, kBytes, number);
+  frame.set_size_bytes(kBytes);
+  std::memcpy(frame.header(), data, nccl::kHeadBytes);
+  return frame;
+}
+
+bool Holds(const transport::Frame& frame, uint64_t number) {
+  std::vector<std::byte> expected(kBytes);
+  nccl::Fill(expected.data(), kBytes, number);
+  return frame.size_bytes() == kBytes &&
+         std::memcmp(Find(frame.data()), expected.data(), kBytes) == 0;
+}
+
+// One operation of all daemons; the lanes of daemon i are on GPU i.
+struct Everywhere {
+  std::vector<std::unique_ptr<RecordingSink>> sinks;
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+
+  Everywhere(const std::vector<std::unique_ptr<GpuChannel>>& channels, uint64_t sequence) {
+    for (size_t i = 0; i < channels.size(); ++i) {
+      runtime::Gpu* const rail = &TheGpus().at(i);
+      auto opened = channels[i]->OpenOperation(sequence, /*plan=*/7, nccl::kLargest, {&rail, 1});
+      EXPECT_THAT(opened, IsOk());
+      sinks.push_back(std::make_unique<RecordingSink>());
+      transports.push_back(*std::move(opened));
+      transports.back()->Start(sinks.back().get());
+    }
+  }
+  // From each to all others.
+  void ExpectFramesPass() {
+    const auto count = static_cast<uint32_t>(transports.size());
+    for (uint32_t from = 0; from < count; ++from) {
+      for (uint32_t to = 0; to < count; ++to) {
+        if (to == from) continue;
+        EXPECT_THAT(transports[from]->Send({.from = from, .to = to},
+                                           MakeFrame(TheGpus().at(from), from * 100 + to)),
+                    IsOk());
+      }
+    }
+    for (uint32_t to = 0; to < count; ++to) {
+      const auto arrived = sinks[to]->AwaitFrames(count - 1);
+      ASSERT_EQ(arrived.size(), count - 1);
+      for (const auto& one : arrived) {
+        EXPECT_EQ(one.frame.gpu(), static_cast<int>(to));
+        EXPECT_TRUE(Holds(one.frame, one.tag.from * 100 + to));
+      }
+    }
+  }
+};
+
+TEST_F(GpuWorldsTest, FramesGoFromGpuToGpu) {
+  Begin(3);
+  const auto channels = OpenAll(1);
+  for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
+    Everywhere operation(channels, sequence);
+    operation.ExpectFramesPass();
+  }
+}
+
+TEST_F(GpuWorldsTest, CommunicatorsOverTheSameNodesShareAWorld) {
+  Begin(2);
+  const auto first = OpenAll(1), second = OpenAll(2);
+  Everywhere one(first, 1), other(second, 1);
+  other.ExpectFramesPass();
+  one.ExpectFramesPass();
+  EXPECT_EQ(nccl::Fake().live_communicators(), 2 * kGpus);
+  EXPECT_EQ(Generation(), 1U);
+}
+
+TEST_F(GpuWorldsTest, WithoutAnOperationNcclIsNotBegun) {
+  Begin(2);
+  const auto channels = OpenAll(1);
+  EXPECT_EQ(nccl::Fake().live_communicators(), 0U);
+}
+
+TEST_F(GpuWorldsTest, AWorldThatHasFailedIsFollowedByAnother) {
+  Begin(2);
+  {
+    const auto channels = OpenAll(1);
+    Everywhere operation(channels, 1);
+    operation.ExpectFramesPass();
+    at(0).OnNodeDown(IdOf(1), absl::UnavailableError("cut off"));
+    // Both hear of it.
+    for (const auto& sink : operation.sinks) {
+      EXPECT_THAT(sink->AwaitFailure().second,
+                  FailsWith(absl::StatusCode::kAborted, HasSubstr("cut off")));
+    }
+    // Who was late hears that it is over.
+    EXPECT_THAT(Open(0, 2, 1).status(),
+                FailsWith(absl::StatusCode::kAborted, HasSubstr("try again")));
+  }
+  EXPECT_EQ(Generation(), 2U);
+  const auto channels = OpenAll(3);
+  Everywhere operation(channels, 1);
+  operation.ExpectFramesPass();
+}
+
+// One has not heard of the failure, or has never been in the world: the later generation counts.
+TEST_F(GpuWorldsTest, ALaterGenerationRetiresTheEarlier) {
+  Begin(2);
+  const auto old = Open(1, 1, 1);
+  ASSERT_THAT(old, IsOk());
+  at(0).OnControl(IdOf(1), v1::NcclControl());  // of no world
+  std::vector<std::unique_ptr<GpuChannel>> channels;
+  for (size_t i = 0; i < 2; ++i) channels.push_back(*Open(i, 2, 4));
+  EXPECT_EQ(Generation(), 4U);
+  Everywhere operation(channels, 1);
+  operation.ExpectFramesPass();
+}
+
+TEST_F(GpuWorldsTest, AWorldThatNobodyUsesEnds) {
+  Begin(2, /*keep_ns=*/0);
+  {
+    const auto channels = OpenAll(1);
+    Everywhere operation(channels, 1);
+    operation.ExpectFramesPass();
+  }
+  const int64_t until_ns = MonotonicNanos() + 20'000'000'000;
+  while (Generation() == 1 && MonotonicNanos() < until_ns) std::this_thread::yield();
+  EXPECT_EQ(Generation(), 2U);
+}
+
+TEST_F(GpuWorldsTest, AnAbortEndsAllOverIt) {
+  Begin(2);
+  const auto channels = OpenAll(1);
+  Everywhere operation(channels, 1);
+  operation.ExpectFramesPass();
+  at(1).Abort(absl::UnavailableError("its daemon stops"));
+  for (const auto& sink : operation.sinks) {
+    EXPECT_THAT(sink->AwaitFailure().second,
+                FailsWith(absl::StatusCode::kAborted, HasSubstr("its daemon stops")));
+  }
+}
+
+TEST_F(GpuWorldsTest, AWorldWithOtherGpusOfThisNodeIsRefused) {
+  Begin(2);
+  GpuWorldPlan plan{.generation = 1, .nodes = {{0, 10, kGpus + 1}, {2, 11, kGpus}}};
+  EXPECT_THAT(at(0).OpenChannel({1, 1}, plan, {0, 2}).status(),
+              FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("5 GPUs of this node")));
+}
+
+}  // namespace
+}  // namespace spccl::daemon
