@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "collective/runtime/cuda/make_gpu_task.h"
 #include "daemon/engine.h"
 #include "daemon/message_bytes.h"
 #include "proto/spccl/v1/peer.pb.h"
@@ -259,14 +260,22 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeGroupTask(
     std::span<const runtime::RankBuffers> ranks, const policy::Settings& settings) {
   NodeGroup& group = *entry.group;
   const OpDesc& op = running->parts[0].op;
+  // Daemons that know no worlds do not know this either: to them the plans differ.
+  const bool has_world = group.gpu_generation != 0;
+  ChannelOperation operation{
+      .op = op, .sequence = running->sequence, .on_gpus = has_world && runtime::OnGpu(ranks)};
   const runtime::OpenTransport open = [&](uint64_t plan, uint64_t largest_frame_bytes) {
-    return group.channel->OpenOperation(op, running->sequence, plan, largest_frame_bytes);
+    operation.plan = plan;
+    operation.largest_frame_bytes = largest_frame_bytes;
+    return group.channel->OpenOperation(operation);
   };
   runtime::OpenGpuTransport open_gpu;
-  if (group.gpu_generation != 0) {
+  if (has_world) {
     open_gpu = [&](uint64_t plan, uint64_t largest_frame_bytes,
                    std::span<runtime::Gpu* const> rails) {
-      return group.channel->OpenGpuOperation(running->sequence, plan, largest_frame_bytes, rails);
+      operation.plan = plan;
+      operation.largest_frame_bytes = largest_frame_bytes;
+      return group.channel->OpenGpuOperation(operation, rails);
     };
   }
   SPCCL_ASSIGN_OR_RETURN(

@@ -82,19 +82,27 @@ struct ChannelOptions {
   std::optional<GpuWorldPlan> gpus;  // empty: frames between GPUs go through the hosts
 };
 
+// One operation of a communicator, as a node opens it: `op`, `plan` and `on_gpus` must be the same
+// on all nodes.
+struct ChannelOperation {
+  OpDesc op;
+  uint64_t sequence = 0;
+  uint64_t plan = 0;     // digest of what all nodes must have planned alike
+  bool on_gpus = false;  // the buffers of this node's ranks are, where there is a world
+  uint64_t largest_frame_bytes = 0;
+};
+
 // The data path of one communicator. Its transports are gone before it, it before its Nodes.
 class NodeChannel {
  public:
   virtual ~NodeChannel() = default;
   // For the operations of the communicator in order. Frames may arrive before; they are kept.
-  // `plan`: digest of what all nodes must have planned alike.
   virtual absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
-      const OpDesc& op, uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes) = 0;
+      const ChannelOperation& operation) = 0;
   // The same for frames in the memory of GPUs: those of lane l lie on rails[l % rails.size()] here.
   // Only where it was opened with a world of GPUs, and in its place.
   virtual absl::StatusOr<std::unique_ptr<transport::Transport>> OpenGpuOperation(
-      uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes,
-      std::span<runtime::Gpu* const> rails) = 0;
+      const ChannelOperation& operation, std::span<runtime::Gpu* const> rails) = 0;
 };
 
 // Thread-safe; nothing waits for a peer.

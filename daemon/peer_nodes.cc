@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/transport/ucx/fabric.h"
 #include "daemon/gpu_worlds.h"
+#include "daemon/node_channel.h"
 
 namespace spccl::daemon {
 namespace {
@@ -27,29 +27,6 @@ ucx::Key128 KeyOf(const CommKey& key) {
   std::memcpy(&words.low, key.data() + sizeof words.high, sizeof words.low);
   return words;
 }
-
-class UcxChannel final : public NodeChannel {
- public:
-  UcxChannel(std::unique_ptr<ucx::Communicator> communicator, std::unique_ptr<GpuChannel> gpus)
-      : communicator_(std::move(communicator)), gpus_(std::move(gpus)) {}
-
-  absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
-      const OpDesc& op, uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes) override {
-    return communicator_->OpenOperation({.sequence = sequence,
-                                         .facts = {.op = op, .plan = plan},
-                                         .largest_frame_bytes = largest_frame_bytes});
-  }
-  absl::StatusOr<std::unique_ptr<transport::Transport>> OpenGpuOperation(
-      uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes,
-      std::span<runtime::Gpu* const> rails) override {
-    SPCCL_CHECK(gpus_ != nullptr);
-    return gpus_->OpenOperation(sequence, plan, largest_frame_bytes, rails);
-  }
-
- private:
-  const std::unique_ptr<ucx::Communicator> communicator_;
-  const std::unique_ptr<GpuChannel> gpus_;  // null: it was opened without
-};
 
 class PeerNodes final : public Nodes {
  public:
@@ -154,7 +131,7 @@ class PeerNodes final : public Nodes {
       SPCCL_ASSIGN_OR_RETURN(
           gpus, worlds->OpenChannel({key.high, key.low}, *wanted.gpus, wanted.node_of_rank));
     }
-    return std::make_unique<UcxChannel>(std::move(communicator), std::move(gpus));
+    return MakeNodeChannel(std::move(communicator), std::move(gpus));
   }
 
   std::string RouteTo(NodeId node) const override {

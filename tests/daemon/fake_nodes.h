@@ -114,13 +114,12 @@ class FakeNodes final : public Nodes {
  private:
   class NoChannel final : public NodeChannel {
    public:
-    absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(const OpDesc&, uint64_t,
-                                                                        uint64_t,
-                                                                        uint64_t) override {
+    absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
+        const ChannelOperation&) override {
       return absl::UnimplementedError("nothing runs between these nodes");
     }
     absl::StatusOr<std::unique_ptr<transport::Transport>> OpenGpuOperation(
-        uint64_t, uint64_t, uint64_t, std::span<runtime::Gpu* const>) override {
+        const ChannelOperation&, std::span<runtime::Gpu* const>) override {
       return absl::UnimplementedError("nothing runs between these nodes");
     }
   };

@@ -138,6 +138,37 @@ int SumOnce(RankContext& context) {
   return 0;
 }
 
+// Rank 1's is in the host's memory: each says how it is with the other's.
+int SumOnOne(RankContext& context) {
+  const GpuProgram gpu(LoadFakeDriver(), 0);
+  const cuda::Stream stream = gpu.NewStream();
+  std::vector<float> host(kCount, 1);
+  void* const data = context.rank == 0 ? gpu.Allocate(kCount * sizeof(float)) : host.data();
+  const spcclResult_t called =
+      spcclAllReduce(data, data, kCount, spcclFloat32, spcclSum, context.comm,
+                     context.rank == 0 ? reinterpret_cast<spcclStream_t>(stream) : nullptr);
+  if (context.rank == 0) gpu.Synchronize(stream);
+  spcclResult_t health = called;
+  if (called == spcclSuccess) (void)spcclCommGetAsyncError(context.comm, &health);
+  ReportResult(context, health);
+  return 0;
+}
+
+TEST(GpuNodesMixedTest, GpusOnOneNodeAndHostMemoryOnAnotherIsAnError) {
+  SetEnvironment();
+  for (const bool has_nccl : {true, false}) {
+    const auto first = StartNode(Way::kNccl, has_nccl), second = StartNode(Way::kNccl, true);
+    FaultJob job({first.get(), second.get()}, SumOnOne);
+    const std::vector<ProcessEnd> ends = job.processes().Wait(kPatienceMs);
+    for (const int rank : {0, 1}) {
+      const Told told = ParseResult(ends[rank].output);
+      EXPECT_NE(told.result, spcclSuccess) << ends[rank].output;
+      EXPECT_THAT(told.text, HasSubstr("ranks disagree")) << rank;
+      EXPECT_EQ(told.text.find(", on GPUs") != std::string::npos, has_nccl) << told.text;
+    }
+  }
+}
+
 TEST(GpuNodesDeathTest, ANodeThatDiesIsNamedAndTheOthersGoOn) {
   SetEnvironment();
   const auto first = StartNode(Way::kNccl, true), second = StartNode(Way::kNccl, true),

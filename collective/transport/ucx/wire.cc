@@ -28,7 +28,7 @@ struct RawMessage {
   uint8_t op_kind;
   uint8_t dtype;
   uint8_t redop;
-  uint8_t reserved;
+  uint8_t on_gpus;
   uint32_t root;
   uint64_t count;
   uint64_t plan;
@@ -84,6 +84,7 @@ std::string Describe(const OperationFacts& facts) {
                                   std::string(NameOf(op.dtype)));
   if (Reduces(op.kind)) absl::StrAppend(&text, ", ", std::string(NameOf(op.redop)));
   if (op.kind == OpKind::kBroadcast) absl::StrAppend(&text, ", root ", op.root);
+  if (facts.on_gpus) absl::StrAppend(&text, ", on GPUs");
   absl::StrAppend(&text, ", plan ", absl::Hex(facts.plan));
   return text;
 }
@@ -101,6 +102,7 @@ MessageBytes FormatMessage(const Message& message) {
   raw.op_kind = static_cast<uint8_t>(message.facts.op.kind);
   raw.dtype = static_cast<uint8_t>(message.facts.op.dtype);
   raw.redop = static_cast<uint8_t>(message.facts.op.redop);
+  raw.on_gpus = message.facts.on_gpus ? 1 : 0;
   raw.root = message.facts.op.root;
   raw.count = message.facts.op.count;
   raw.plan = message.facts.plan;
@@ -123,7 +125,7 @@ std::optional<Message> ParseMessage(std::span<const std::byte> bytes) {
   std::memcpy(&raw, bytes.data(), sizeof(raw));
   if (raw.magic != kMessageMagic || raw.version != kWireVersion || raw.kind >= kMessageKindCount ||
       raw.phase >= kPhaseCount || !IsValidOpKind(raw.op_kind) || !IsValidDType(raw.dtype) ||
-      !IsValidRedOp(raw.redop) || raw.reserved != 0 || raw.frame_bytes > FramePool::kLargestFrame ||
+      !IsValidRedOp(raw.redop) || raw.on_gpus > 1 || raw.frame_bytes > FramePool::kLargestFrame ||
       raw.part_offset % kPartBytes != 0 ||
       (raw.part_offset != 0 && raw.part_offset >= raw.frame_bytes) || !FieldsOfKindFit(raw)) {
     return std::nullopt;
@@ -136,6 +138,7 @@ std::optional<Message> ParseMessage(std::span<const std::byte> bytes) {
   message.facts.op = {static_cast<OpKind>(raw.op_kind), static_cast<DType>(raw.dtype),
                       static_cast<RedOp>(raw.redop), raw.root, raw.count};
   message.facts.plan = raw.plan;
+  message.facts.on_gpus = raw.on_gpus != 0;
   message.tag = {raw.from, raw.to, raw.lane, raw.chunk, static_cast<Phase>(raw.phase)};
   message.stream = raw.stream;
   message.index = raw.index;

@@ -49,7 +49,8 @@ constexpr bool CarriesBytes(MessageKind kind) {
 // What both sides of an operation must agree on.
 struct OperationFacts {
   OpDesc op;
-  uint64_t plan = 0;  // digest of the plan and the slices; the caller's choice
+  uint64_t plan = 0;     // digest of the plan and the slices; the caller's choice
+  bool on_gpus = false;  // where the ranks' buffers are
   bool operator==(const OperationFacts&) const = default;
 };
 
