@@ -189,7 +189,9 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   SPCCL_ASSIGN_OR_RETURN(auto far,
                          direct ? open_gpu(digest, largest, rails) : open(digest, largest));
   if (!rails.empty()) {
-    options.runner = std::make_shared<GpuRunner>(*gpus, std::move(rails), local, op, settings);
+    auto gate = std::make_shared<RankGate>(*gpus, rails, local);
+    options.runner =
+        std::make_shared<GpuRunner>(*gpus, std::move(rails), std::move(gate), op, settings);
   }
   options.transport = std::make_unique<transport::MeshTransport>(is_local_, std::move(far));
   return PlannedTask{

@@ -45,6 +45,7 @@ void OpStats::Add(const OpStats& other) {
   result_elements += other.result_elements;
   if (send_steps.size() < other.send_steps.size()) send_steps.resize(other.send_steps.size());
   for (size_t i = 0; i < other.send_steps.size(); ++i) AddStep(&send_steps[i], other.send_steps[i]);
+  host_path_bytes += other.host_path_bytes;
   encode_ns += other.encode_ns;
   send_ns += other.send_ns;
   reduce_ns += other.reduce_ns;

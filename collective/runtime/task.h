@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -42,6 +43,8 @@ struct OpStats {
   uint64_t input_nnz = 0, input_elements = 0;    // of what was counted while compressing inputs
   uint64_t result_nnz = 0, result_elements = 0;  // of what was counted in results
   std::vector<SendStepStats> send_steps;         // by ordinal
+  // Of the buffers of GPUs, what went over the host beside their links (docs/adr/0022).
+  uint64_t host_path_bytes = 0;
   // Where the time went, all threads together: deciding and encoding; handing to the transport;
   // reducing, decoding and storing; and participants that could go on but for a frame, or but for
   // room on a link.
@@ -113,6 +116,9 @@ class Task {
   // from then on. Else channel threads run it, slice by slice.
   virtual bool RunsItself() const { return false; }
   virtual void Start() {}
+  // What of a task that runs itself is for channel threads, to be queued for them before Start;
+  // null: nothing. It ends when the task does, whether or not anybody runs it then.
+  virtual std::shared_ptr<Task> ForChannels() { return nullptr; }
 
   // Claims and runs one slice. Thread-safe: several channel threads call it at once.
   virtual Progress RunOne(Scratch scratch) = 0;

@@ -151,7 +151,9 @@ void GpuDevice::Close() {
       if (lane.scratch != 0) (void)driver_->MemFree(lane.scratch);
     }
     for (const cuda::DevicePtr scratch : old_scratch_) (void)driver_->MemFree(scratch);
+    wait_streams_.insert(wait_streams_.end(), copy_streams_.begin(), copy_streams_.end());
     for (const cuda::Stream stream : wait_streams_) {
+      if (stream == nullptr) continue;
       if (works) (void)driver_->StreamSynchronize(stream);
       (void)driver_->StreamDestroy(stream);
     }
@@ -222,6 +224,16 @@ void* GpuDevice::TakeWaitStream() {
 
 void GpuDevice::GiveWaitStream(void* stream) {
   free_wait_streams_.push_back(static_cast<cuda::Stream>(stream));
+}
+
+absl::StatusOr<void*> GpuDevice::CopyStream(Way way) {
+  cuda::Stream& stream = copy_streams_[static_cast<size_t>(way)];
+  if (stream == nullptr) {
+    SPCCL_RETURN_IF_ERROR(
+        Check(driver_->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),
+              "cuStreamCreateWithPriority"));
+  }
+  return stream;
 }
 
 void GpuDevice::WhenEnded(void* stream, bool waits,

@@ -38,6 +38,7 @@ class GpuDevice final : public Gpu {
   void WhenEnded(void* stream, bool waits, std::function<void(const absl::Status&)> ended) override;
   void* TakeWaitStream() override;
   void GiveWaitStream(void* stream) override;
+  absl::StatusOr<void*> CopyStream(Way way) override;
   // Relaxed: memory is taken on the issuing thread, too, where it counts.
   void CountRankWaits(int change) override {
     rank_waits_.fetch_add(change, std::memory_order_relaxed);
@@ -105,6 +106,7 @@ class GpuDevice final : public Gpu {
   std::vector<Lane> lanes_;
   std::vector<cuda::DevicePtr> old_scratch_;
   std::vector<cuda::Stream> free_wait_streams_, wait_streams_;
+  std::array<cuda::Stream, 2> copy_streams_{};  // by Way; null: not asked for yet
   std::map<uint64_t, std::unique_ptr<Waiting>> waiting_;
   std::vector<std::unique_ptr<Waiting>> given_up_;  // the driver may still call
   std::vector<std::function<bool()>> polls_;

@@ -47,6 +47,10 @@ class Gpu {
   // A stream of its own for something that waits; null if there are too many such. Issuing thread.
   virtual void* TakeWaitStream() = 0;
   virtual void GiveWaitStream(void* stream) = 0;
+  // A stream for copies between this GPU and pinned memory, one for each way, so that both go at
+  // once; made when it is first asked for. Issuing thread.
+  enum class Way : uint8_t { kDown, kUp };
+  virtual absl::StatusOr<void*> CopyStream(Way way) = 0;
   // Ranks that a stream waits for: one more, or less. Meanwhile no memory is freed, which would
   // wait for the whole context, and with it for a rank that may itself wait for what is to be done
   // next.

@@ -11,6 +11,7 @@
 #include "collective/op.h"
 #include "collective/policy/settings.h"
 #include "collective/runtime/cuda/gpus.h"
+#include "collective/runtime/cuda/path_rates.h"
 #include "collective/runtime/rank_buffers.h"
 #include "collective/runtime/task.h"
 
@@ -20,6 +21,10 @@ struct GpuTaskOptions {
   // Bytes of a slice, the unit of work and of compression; 0: by the size of the operation.
   size_t slice_bytes = 0;
   uint32_t open_lanes = 0;  // 0: enough for the GPUs
+  // What large all-reduces over several GPUs are split by between their links and the host; null:
+  // all goes over the links.
+  std::shared_ptr<PathRates> paths = nullptr;
+  size_t host_slice_bytes = size_t{2} << 20;  // of the host's part; a power of two
 };
 
 // Whether the operation is one for MakeGpuTask: a rank's buffers are on a GPU.
@@ -33,6 +38,8 @@ bool OnGpu(std::span<const RankBuffers> ranks);
 // until DoneFn has been called, which a thread of a GPU does, or Start or Cancel. Start it also if
 // the operation has failed meanwhile, or Cancel it: either way DoneFn comes, and every rank's
 // `done` word (RankBuffers::order) has been set by then, so that no rank's stream waits for ever.
+//
+// Task::ForChannels, if there is any, is to be queued for channel threads before Start.
 //
 // A rank that has died writes `ready` no more: Cancel sets the words that are missing, so that
 // nothing waits for it, and the operation ends without touching a buffer that was not ready.
