@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,6 +70,8 @@ struct Config {
   std::string gpu_kernels;  // libspccl_device.so; empty: the one that is installed
   std::string gpu_nccl;     // NCCL or NCCLX; empty: the system's NCCL
   GpuRoute gpu_between_nodes = GpuRoute::kAuto;
+  // Of a large all-reduce over several GPUs: what goes over the host; empty: by measurement.
+  std::optional<double> gpu_multipath;
 
   // Where metrics are served: as metrics::ParseListenAddress reads it; empty: nowhere.
   std::string metrics_listen = std::string(metrics::kDefaultListen);

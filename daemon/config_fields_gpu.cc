@@ -65,6 +65,34 @@ Field BetweenNodes() {
       });
 }
 
+// A path that has nothing left to do would have no rate.
+constexpr double kMostHostShare = 0.9;
+
+Field Multipath() {
+  return MakeField(
+      "gpu.multipath",
+      "The share of large all-reduces over several GPUs of this node that goes over pinned memory "
+      "and the host; auto: by measurement.",
+      "auto, off, or a number from 0 to 0.9",
+      {TomlType::kString, TomlType::kFloat, TomlType::kInteger},
+      [](std::string_view text, Config* config) {
+        double share = 0;
+        if (text == "auto") {
+          config->gpu_multipath.reset();
+          return true;
+        }
+        if (text != "off" && (!ParseThreshold(text, &share) || share > kMostHostShare)) {
+          return false;
+        }
+        config->gpu_multipath = share;
+        return true;
+      },
+      [](const Config& config) {
+        if (!config.gpu_multipath) return QuoteToml("auto");
+        return *config.gpu_multipath == 0 ? QuoteToml("off") : ShowNumber(*config.gpu_multipath);
+      });
+}
+
 }  // namespace
 
 void AddGpuFields(std::vector<Field>* fields) {
@@ -79,6 +107,7 @@ void AddGpuFields(std::vector<Field>* fields) {
       "gpu.nccl", "NCCL, or NCCLX, for GPUs of several nodes; empty: the system's, libnccl.so.2.",
       &Config::gpu_nccl));
   fields->push_back(BetweenNodes());
+  fields->push_back(Multipath());
 }
 
 }  // namespace spccl::daemon

@@ -9,7 +9,8 @@
 
 namespace spccl::daemon {
 
-CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus) {
+CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus,
+                  std::optional<double> multipath) {
   CoreHooks hooks;
   hooks.settings = [store](const std::string& job_id, uint64_t comm_id,
                            const policy::Overrides& wishes) {
@@ -34,10 +35,12 @@ CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus) {
   };
   hooks.gpus = gpus;
   if (gpus == nullptr) return hooks;
-  hooks.make_gpu_task = [gpus](const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
-                               const policy::Settings& settings, runtime::DoneFn done) {
-    return runtime::MakeGpuTask(*gpus, op, ranks, settings, runtime::GpuTaskOptions{},
-                                std::move(done));
+  runtime::GpuTaskOptions options;
+  if (multipath != 0) options.paths = std::make_shared<runtime::PathRates>(multipath);
+  hooks.make_gpu_task = [gpus, options](const OpDesc& op,
+                                        std::span<const runtime::RankBuffers> ranks,
+                                        const policy::Settings& settings, runtime::DoneFn done) {
+    return runtime::MakeGpuTask(*gpus, op, ranks, settings, options, std::move(done));
   };
   return hooks;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -59,7 +60,9 @@ struct CoreHooks {
 // The daemon's own: settings from the store, jobs from the table (both borrowed), tasks of the
 // runtime. Callers' wishes win over what the job and the whole say, and what was said last of the
 // communicator itself, by an operator or by a caller, over them.
-// `gpus` is borrowed too; null: none are used.
-CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus = nullptr);
+// `gpus` is borrowed too; null: none are used. `multipath`: the share of large all-reduces over
+// several of them that goes over the host, 0: none, empty: by measurement (docs/adr/0022).
+CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus = nullptr,
+                  std::optional<double> multipath = 0);
 
 }  // namespace spccl::daemon

@@ -132,6 +132,7 @@ void Engine::Start(CommEntry& entry, ReadyOperation ready) {
   if (running->task->RunsItself()) {
     // Its own reference: the operation may end within.
     const std::shared_ptr<runtime::Task> task = running->task;
+    if (auto part = task->ForChannels(); part != nullptr) Schedule(entry, std::move(part));
     return task->Start();
   }
   // A slice that must reach into another process may have to wait there: never on this thread.

@@ -224,10 +224,10 @@ absl::StatusOr<Parts> Start(const Config& config) {
   }
   parts.gpus = OpenGpus(config, &options.gpus);
   JoinGpus(config, parts.gpus.get(), parts.nodes.get(), &options.gpus);
-  SPCCL_ASSIGN_OR_RETURN(
-      parts.core, Core::Create(std::move(options),
-                               HooksOf(parts.settings.get(), parts.jobs.get(), parts.gpus.get()),
-                               parts.nodes.get()));
+  SPCCL_ASSIGN_OR_RETURN(parts.core, Core::Create(std::move(options),
+                                                  HooksOf(parts.settings.get(), parts.jobs.get(),
+                                                          parts.gpus.get(), config.gpu_multipath),
+                                                  parts.nodes.get()));
   ControlServerOptions control;
   control.runtime_dir = config.runtime_dir;
   control.admin_group = config.admin_group;

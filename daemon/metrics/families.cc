@@ -103,6 +103,11 @@ std::span<const Family> Families() {
        {"link"},
        "Frames sent within the node (intra) and to others (inter)"},
       {"spccl_link_wire_bytes_total", kCounter, {"link"}, "Bytes of these frames"},
+      {"spccl_gpu_host_path_bytes_total",
+       kCounter,
+       {},
+       "Bytes of buffers on GPUs that went over pinned memory and the host's threads, beside the "
+       "GPUs' links"},
       {"spccl_peers", kGauge, {}, "Other nodes' daemons that are connected"},
       {"spccl_link_round_trip_seconds",
        kGauge,

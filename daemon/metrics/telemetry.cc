@@ -34,6 +34,7 @@ void Telemetry::AddOperation(const OpDesc& op, const OpTimes& times,
     ++totals.failed;
     ++op_errors[IndexOf(result.status)];
   }
+  gpu_host_path_bytes += stats.host_path_bytes;
   totals.dense_bytes += stats.dense_bytes;
   totals.wire_bytes += stats.wire_bytes;
   durations[kind].Observe(Seconds(times.ended_ns - times.began_ns));

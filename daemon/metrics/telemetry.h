@@ -52,6 +52,7 @@ struct Telemetry {
   std::array<uint64_t, kCodeCount> op_errors{}, comm_failures{};  // by absl::StatusCode
   std::array<uint64_t, policy::kLinkCount> sends_by_link{}, wire_bytes_by_link{};
   std::array<runtime::CodecWork, kFormatCount> encoded{}, taken_in{};
+  uint64_t gpu_host_path_bytes = 0;
   uint64_t broken_sessions = 0;
   std::array<uint64_t, kQuotaCount> quota_refusals{};
   std::array<Histogram, kOpKindCount> durations = AllOf<kOpKindCount>(kSecondsBounds);

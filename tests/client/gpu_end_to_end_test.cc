@@ -9,6 +9,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/rank_world.h"
+#include "tests/daemon/metrics/http_client.h"
+#include "tests/daemon/metrics/parse.h"
 #include "tests/support/fake_cuda/fake_library.h"
 #include "tests/support/gpu_program.h"
 
@@ -314,6 +316,63 @@ int MixedRanks(const RankWorld& world, const Report& report) {
 
 TEST(GpuMixedTest, RanksOnBothKindsOfMemoryAreBothNamed) {
   EXPECT_TRUE(RunOnGpus(2, MixedRanks, FlagsOf(Way::kHandedOver)));
+}
+
+// What the daemon's metrics say; rank 0 asks once all that it asks about has been counted, which it
+// has when another operation of the communicator has ended.
+double HostPathBytes() {
+  const std::string folder = std::getenv("SPCCL_RUNTIME_DIR");
+  const std::string answer = daemon::metrics::Get("unix:" + folder + "/metrics.sock", "/metrics");
+  return daemon::metrics::Parse(daemon::metrics::BodyOf(answer))
+      .Of("spccl_gpu_host_path_bytes_total");
+}
+
+// `rounds` sums of `mebibytes` each, of which `expected` MiB go over the host, all together.
+RankBody SumLarge(size_t mebibytes, int rounds, double expected) {
+  return [=](const RankWorld& world, const Report& report) {
+    const GpuProgram gpu(LoadFakeDriver(), world.rank % 2);
+    const cuda::Stream stream = gpu.NewStream();
+    const size_t count = (mebibytes << 20) / sizeof(float);
+    void* const send = gpu.Allocate(count * sizeof(float));
+    void* const recv = gpu.Allocate(count * sizeof(float));
+    std::vector<float> values(count), sums(count);
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>(i % 1000 + static_cast<size_t>(world.rank));
+      sums[i] = static_cast<float>(i % 1000 * 2 + 1);
+    }
+    gpu.Upload(values, send, stream);
+    for (int round = 0; round < rounds; ++round) {
+      MUST(spcclAllReduce(send, recv, count, spcclFloat32, spcclSum, world.comm,
+                          AsStream(stream)) == spcclSuccess);
+      MUST(gpu.Download<float>(recv, count, stream) == sums);
+    }
+    MUST(spcclAllReduce(send, recv, 1, spcclFloat32, spcclSum, world.comm, AsStream(stream)) ==
+         spcclSuccess);
+    gpu.Synchronize(stream);
+    MUST(IsHealthy(world));
+    if (world.rank == 0) MUST(HostPathBytes() == expected * (1 << 20));
+    world.meet();
+    return 0;
+  };
+}
+
+std::vector<std::string> MultipathFlags(const std::string& value) {
+  std::vector<std::string> flags = FlagsOf(Way::kHandedOver);
+  flags.push_back("--gpu-multipath=" + value);
+  return flags;
+}
+
+TEST(GpuMultipathTest, AShareGoesOverTheHost) {
+  EXPECT_TRUE(RunOnGpus(2, SumLarge(8, 3, 3 * 4), MultipathFlags("0.5")));
+}
+
+// The first one says how fast the GPUs are, the second how fast the host is.
+TEST(GpuMultipathTest, TheSecondLargeOneTriesTheHost) {
+  EXPECT_TRUE(RunOnGpus(2, SumLarge(32, 2, 8), MultipathFlags("auto")));
+}
+
+TEST(GpuMultipathTest, OffIsOff) {
+  EXPECT_TRUE(RunOnGpus(2, SumLarge(32, 2, 0), MultipathFlags("off")));
 }
 
 }  // namespace

@@ -3,11 +3,15 @@
 #include "collective/runtime/cuda/multipath_task.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,13 +22,13 @@
 #include "collective/runtime/cuda/make_gpu_task.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/collective/runtime/cuda/channel_threads.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
 #include "tests/collective/runtime/cuda/gpu_ranks.h"
 #include "tests/collective/runtime/cuda/outcome.h"
 #include "tests/support/collective_oracle.h"
 #include "tests/support/fake_cuda/fake_library.h"
 #include "tests/support/seed.h"
-#include "tests/support/task_runner.h"
 #include "tests/support/thinning.h"
 
 namespace spccl::runtime {
@@ -32,6 +36,7 @@ namespace {
 
 using policy::Codec;
 using spccl::testing::Bytes;
+using spccl::testing::ChannelThreads;
 using spccl::testing::CollectiveOracle;
 using spccl::testing::Doing;
 using spccl::testing::ExactElements;
@@ -45,57 +50,6 @@ using spccl::testing::Outcome;
 using spccl::testing::RandomElements;
 using spccl::testing::TheGpus;
 using ::testing::HasSubstr;
-
-// Threads that run a task as a scheduler's do, until it says that it is done.
-class ChannelThreads {
- public:
-  ChannelThreads(std::shared_ptr<Task> task, int threads) {
-    if (task == nullptr) return;
-    const auto state = std::make_shared<State>();
-    task->SetWaker([state] { state->Wake(); });
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([state, task] { Work(*state, *task); });
-  }
-  ~ChannelThreads() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-  ChannelThreads(const ChannelThreads&) = delete;
-  ChannelThreads& operator=(const ChannelThreads&) = delete;
-
- private:
-  // The waker's, too, which may call when the threads have gone.
-  struct State {
-    std::mutex mutex;
-    std::condition_variable woken;
-    uint64_t wakes = 0;
-
-    void Wake() {
-      const std::lock_guard lock(mutex);
-      ++wakes;
-      woken.notify_all();
-    }
-    uint64_t Seen() {
-      const std::lock_guard lock(mutex);
-      return wakes;
-    }
-  };
-  static void Work(State& state, Task& task) {
-    spccl::testing::ScratchMemory scratch;
-    for (;;) {
-      const uint64_t seen = state.Seen();
-      const Progress progress = task.RunOne(scratch.span());
-      if (progress == Progress::kDone) return state.Wake();
-      if (progress == Progress::kRan) continue;
-      std::unique_lock lock(state.mutex);
-      if (!state.woken.wait_for(lock, std::chrono::minutes(1),
-                                [&] { return state.wakes != seen; })) {
-        ADD_FAILURE() << "nobody wakes a channel thread";
-        return;
-      }
-    }
-  }
-
-  std::vector<std::thread> threads_;
-};
 
 struct Case {
   OpDesc op;
@@ -132,9 +86,27 @@ class Running {
     SPCCL_CHECK(made.ok());
     task = *std::move(made);
   }
+  void StartChannels(int channels) { threads_.emplace(task->ForChannels(), channels); }
   void Start() {
-    threads_.emplace(task->ForChannels(), channels_);
+    StartChannels(channels_);
     task->Start();
+  }
+  // With no channel threads yet: when some slice has come down, and lies there.
+  void StartUntilDown() {
+    struct Down {
+      std::mutex mutex;
+      std::condition_variable came;
+      bool is_down = false;
+    };
+    const auto down = std::make_shared<Down>();
+    task->ForChannels()->SetWaker([down] {
+      const std::lock_guard lock(down->mutex);
+      down->is_down = true;
+      down->came.notify_all();
+    });
+    task->Start();
+    std::unique_lock lock(down->mutex);
+    SPCCL_CHECK(down->came.wait_for(lock, std::chrono::minutes(1), [&] { return down->is_down; }));
   }
   OpResult Wait() {
     const std::optional<OpResult> result = outcome.Wait();
@@ -348,30 +320,18 @@ TEST(MultipathTaskTest, CancelInTheMiddleEndsOnceAndLetsGo) {
   }
 }
 
-// What came down lies there and nobody reduces it: until it is cancelled nothing is told, then all.
+// Nobody reduces what came down: until it is cancelled nothing is told, then all.
 TEST(MultipathTaskTest, CancelNeedsNoChannelThread) {
   Case c;
   c.op = {.count = 16384};
-  c.channels = 0;
   Running running(TheGpus(), c, std::vector<Bytes>(2, Bytes(c.bytes())), Forced(0.5));
   running.ranks.EnqueueAll();
-  std::mutex mutex;
-  std::condition_variable came;
-  bool is_down = false;
-  running.task->ForChannels()->SetWaker([&] {
-    const std::lock_guard lock(mutex);
-    is_down = true;
-    came.notify_all();
-  });
-  running.task->Start();
-  {
-    std::unique_lock lock(mutex);
-    ASSERT_TRUE(came.wait_for(lock, std::chrono::minutes(1), [&] { return is_down; }));
-  }
+  running.StartUntilDown();
   EXPECT_EQ(running.outcome.calls(), 0);
   EXPECT_THAT(Doing(running.task->Look()), HasSubstr("over the host"));
   running.task->Cancel(absl::AbortedError("enough"), 0);
   EXPECT_EQ(running.Wait().status, absl::AbortedError("enough"));
+  EXPECT_EQ(running.task->ForChannels()->RunOne({}), Progress::kDone);
   EXPECT_EQ(FramesOut(), 0U);
   for (uint32_t rank = 0; rank < 2; ++rank) (void)running.ranks.Received(rank);
 }
@@ -433,19 +393,19 @@ TEST(MultipathTaskTest, ZABrokenGpuEndsBothParts) {
   static auto* const gpus = OpenFakeGpus().release();
   Case c;
   c.op = {.count = 50'000};
-  c.channels = 0;  // it cannot end before
   static auto* const running =
       new Running(*gpus, c, std::vector<Bytes>(2, Bytes(c.bytes())), Forced(0.5));
   running->ranks.EnqueueAll();
-  running->Start();
+  running->StartUntilDown();
   Fake().BreakDevice(1, cuda::kErrorIllegalAddress);
-  // Nothing that is under way owes an answer, or what does is told.
-  gpus->at(1).Fail(absl::InternalError("broken"));
-  running->task->Cancel(absl::AbortedError("a rank died of it"), 1);
+  // Nothing goes up any more.
+  running->StartChannels(2);
   const OpResult result = running->Wait();
   EXPECT_FALSE(result.status.ok());
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("CUDA"));
   EXPECT_EQ(running->ranks.order(0).done->load(), running->ranks.order(0).value);
   EXPECT_EQ(running->outcome.calls(), 1);
+  EXPECT_EQ(gpus->at(0).frames_out(), 0U);
 }
 
 }  // namespace

@@ -63,13 +63,13 @@ TEST(PathRatesTest, FollowsWhatChanges) {
 
 TEST(PathRatesTest, WhatWasCompressedGoesOverTheGpusAlone) {
   PathRates rates;
-  PathRates::Times sparse = Take(kBytes, 0, 900e9, 0);
+  PathRates::Times sparse = Take(kBytes, 0, 900e9, 1);
   sparse.dense = false;
   rates.Note(Of(kBytes), sparse);
   EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, false), 0U);
   // Its rate is none of the links'.
   EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, true), 0U);
-  rates.Note(Of(kBytes), Take(kBytes, 0, 100e9, 0));
+  rates.Note(Of(kBytes), Take(kBytes, 0, 100e9, 1));
   EXPECT_GT(rates.HostBytes(Of(kBytes), kSlice, false), 0U);
   rates.Note(Of(kBytes), sparse);
   EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, false), 0U);
@@ -80,7 +80,7 @@ TEST(PathRatesTest, SmallOnesAndOtherGpusAreOthers) {
   PathRates rates;
   EXPECT_FALSE(rates.Covers(PathRates::kLeastBytes - 1));
   EXPECT_TRUE(rates.Covers(PathRates::kLeastBytes));
-  rates.Note({.gpus = {0, 1}, .bytes = kBytes}, Take(kBytes, 0, 100e9, 0));
+  rates.Note({.gpus = {0, 1}, .bytes = kBytes}, Take(kBytes, 0, 100e9, 1));
   EXPECT_EQ(rates.HostBytes({.gpus = {0, 2}, .bytes = kBytes}, kSlice, true), 0U);
   EXPECT_GT(rates.HostBytes({.gpus = {0, 1}, .bytes = kBytes}, kSlice, true), 0U);
 }
