@@ -91,10 +91,10 @@ absl::Status HostRail::TakeMemory() {
 }
 
 void HostRail::Begin() {
-  SPCCL_CHECK(!slots_.empty());
   {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
+    SPCCL_CHECK(!slots_.empty());
     started_ = true;
     leading_ = slots_.size();
   }

@@ -32,7 +32,7 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
            uint64_t first, size_t slice_bytes, DoneFn done);
 
   // Pinned memory for all that it does, or for less of it at a time. After an error it can only be
-  // cancelled. Before Begin.
+  // cancelled. Before Begin, and not while another thread may cancel it.
   absl::Status TakeMemory();
   // The ranks' buffers may be touched. After a Cancel it does nothing.
   void Begin();

@@ -37,7 +37,7 @@ MultipathTask::MultipathTask(Gpus& gpus, Options options, DoneFn done)
 void MultipathTask::Start() {
   {
     const std::lock_guard lock(mutex_);
-    if (parts_ == 0) return;  // it has been cancelled before
+    if (failed_) return;  // it has been cancelled before: whoever did that ends it
     started_ = true;
     if (host_ != nullptr) host_->SetOperation(operation());
   }

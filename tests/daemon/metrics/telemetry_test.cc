@@ -55,6 +55,15 @@ TEST(TelemetryTest, AnOperationWithFramesCountsEverywhere) {
   EXPECT_EQ(Count(telemetry.phases[4]), 2);
 }
 
+TEST(TelemetryTest, WhatWentOverTheHostCountsWithoutFrames) {
+  Telemetry telemetry;
+  runtime::OpResult result;
+  result.stats.host_path_bytes = 1 << 20;
+  telemetry.AddOperation({}, kTimes, result, 64);
+  telemetry.AddOperation({}, kTimes, result, 64);
+  EXPECT_EQ(telemetry.gpu_host_path_bytes, 2 << 20);
+}
+
 TEST(TelemetryTest, WithoutFramesThereAreNoPhases) {
   Telemetry telemetry;
   telemetry.AddOperation({}, kTimes, {}, 64);

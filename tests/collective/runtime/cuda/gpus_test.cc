@@ -84,6 +84,10 @@ TEST(GpusTest, OpensAllAndGivesAllBack) {
       EXPECT_EQ(frame->gpu(), static_cast<int>(gpu));
       EXPECT_EQ(gpus->at(gpu).frames_out(), 1U);
       EXPECT_TRUE(gpus->at(gpu).TakePinned(100).ok());
+      EXPECT_TRUE(Ask<bool>(gpus->at(gpu), [&at = gpus->at(gpu)] {
+        const auto down = at.CopyStream(Gpu::Way::kDown), up = at.CopyStream(Gpu::Way::kUp);
+        return down.ok() && up.ok() && *down != *up && *at.CopyStream(Gpu::Way::kUp) == *up;
+      }));
     }
     EXPECT_EQ(gpus->Find(cuda::Uuid{}), nullptr);
   }
