@@ -19,9 +19,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-enum class Way { kHandedOver, kStaged };
+// kSplit: a part of each operation goes over the host.
+enum class Way { kHandedOver, kSplit, kStaged };
 
-constexpr size_t kCount = 20'000;
+constexpr size_t kCount = 1'000'000;  // a slice for the host, and a bit
 
 // The daemon and the ranks. As on a GPU, the host finds no way into device memory.
 void UseFakeCuda() {
@@ -72,8 +73,9 @@ class GpuDeathTest : public ::testing::TestWithParam<Way> {
     if (GetParam() == Way::kStaged) {
       daemon_ = StartServing({"--gpu-enabled", "off"});
     } else {
-      daemon_ = StartServing(
-          {"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", SPCCL_FAKE_DEVICE_LIBRARY});
+      daemon_ = StartServing({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
+                              SPCCL_FAKE_DEVICE_LIBRARY, "--gpu-multipath",
+                              GetParam() == Way::kSplit ? "0.5" : "off"});
     }
     // What the daemon keeps for its own use is there after the first job.
     FaultJob first(*daemon_, 3, [](RankContext& context) {
@@ -99,9 +101,12 @@ class GpuDeathTest : public ::testing::TestWithParam<Way> {
   Holdings baseline_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Ways, GpuDeathTest, ::testing::Values(Way::kHandedOver, Way::kStaged),
+INSTANTIATE_TEST_SUITE_P(Ways, GpuDeathTest,
+                         ::testing::Values(Way::kHandedOver, Way::kSplit, Way::kStaged),
                          [](const auto& info) {
-                           return info.param == Way::kStaged ? "Staged" : "HandedOver";
+                           return info.param == Way::kStaged  ? "Staged"
+                                  : info.param == Way::kSplit ? "Split"
+                                                              : "HandedOver";
                          });
 
 TEST_P(GpuDeathTest, ARankDiesBeforeItsStreamGetsToTheOperation) {
