@@ -71,7 +71,7 @@ void MultipathTask::Begin(const absl::Status& ready) {
       began_ns_ = MonotonicNanos();
     }
   }
-  // The host's part first: it may be all that is left of the task.
+  // Once both parts have been let go on, or have ended, the task may be gone.
   if (host != nullptr && !(goes_by_host && device != nullptr)) {
     host->Cancel(absl::OkStatus(), -1);
   } else if (host != nullptr) {

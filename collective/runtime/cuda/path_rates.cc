@@ -52,8 +52,7 @@ uint64_t PathRates::HostBytes(Kind kind, uint64_t slice_bytes, bool dense) {
                                     {.rate = known.host.bytes_per_second}, bytes, slice_bytes)
                      .host_bytes;
   }
-  const bool tries = known.host.count == 0 || known.since_host >= kTryEvery;
-  if (host_bytes == 0 && tries) {
+  if (host_bytes == 0 && known.since_host >= kTryEvery) {
     host_bytes = std::max(kTrialSlices, bytes / kTrialShare / slice_bytes) * slice_bytes;
   }
   known.since_host = host_bytes == 0 ? known.since_host + 1 : 0;

@@ -31,7 +31,7 @@ class PathRates {
 
   // Smaller ones go over the GPUs alone.
   static constexpr uint64_t kLeastBytes = uint64_t{32} << 20;
-  // Where the host does not pay, one of so many tries it again.
+  // Where the host does not pay, or had no memory, one of so many tries it again.
   static constexpr uint32_t kTryEvery = 256;
 
   // `share`: of the bytes of every operation, whatever was measured and however small it is; 0:
@@ -55,8 +55,8 @@ class PathRates {
   };
   struct Known {
     Rate device, host;
-    bool dense = false;       // the last one
-    uint32_t since_host = 0;  // operations that left the host alone
+    bool dense = false;               // the last one
+    uint32_t since_host = kTryEvery;  // operations that left the host alone
   };
 
   const std::optional<double> share_;

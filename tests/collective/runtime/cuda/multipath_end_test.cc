@@ -184,7 +184,7 @@ TEST(MultipathEndTest, ACopyThatFailsFailsTheOperation) {
 
 // Last: the context stays broken, and with it what lies in it.
 TEST(MultipathEndTest, ZABrokenGpuEndsBothParts) {
-  static auto* const gpus = OpenFakeGpus().release();
+  const auto gpus = OpenFakeGpus();
   SplitCase c;
   c.op = {.count = 50'000};
   static auto* const running =
@@ -199,6 +199,7 @@ TEST(MultipathEndTest, ZABrokenGpuEndsBothParts) {
   EXPECT_THAT(std::string(result.status.message()), HasSubstr("CUDA"));
   EXPECT_EQ(running->ranks.order(0).done->load(), running->ranks.order(0).value);
   EXPECT_EQ(running->outcome.calls(), 1);
+  running->EndChannels();
   EXPECT_EQ(gpus->at(0).frames_out(), 0U);
 }
 

@@ -50,6 +50,16 @@ TEST(PathRatesTest, AHostThatDoesNotPayIsTriedNowAndThen) {
   EXPECT_EQ(tried, 3U);
 }
 
+TEST(PathRatesTest, ATryThatCameToNothingIsNotRepeatedAtOnce) {
+  PathRates rates;
+  uint32_t tried = 0;
+  for (uint32_t i = 0; i < PathRates::kTryEvery; ++i) {
+    if (rates.HostBytes(Of(kBytes), kSlice, true) > 0) ++tried;
+    rates.Note(Of(kBytes), Take(kBytes, 0, 100e9, 1));  // there was no pinned memory
+  }
+  EXPECT_EQ(tried, 1U);
+}
+
 TEST(PathRatesTest, FollowsWhatChanges) {
   PathRates rates;
   for (int i = 0; i < 3; ++i) {
@@ -70,7 +80,9 @@ TEST(PathRatesTest, WhatWasCompressedGoesOverTheGpusAlone) {
   // Its rate is none of the links'.
   EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, true), 0U);
   rates.Note(Of(kBytes), Take(kBytes, 0, 100e9, 1));
-  EXPECT_GT(rates.HostBytes(Of(kBytes), kSlice, false), 0U);
+  const uint64_t tried = rates.HostBytes(Of(kBytes), kSlice, false);
+  EXPECT_GT(tried, 0U);
+  rates.Note(Of(kBytes), Take(kBytes, tried, 100e9, 50e9));
   rates.Note(Of(kBytes), sparse);
   EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, false), 0U);
   EXPECT_GT(rates.HostBytes(Of(kBytes), kSlice, true), 0U);

@@ -59,6 +59,7 @@ class SplitOperation {
     task = *std::move(made);
   }
   void StartChannels(int channels) { threads_.emplace(task->ForChannels(), channels); }
+  void EndChannels() { threads_.reset(); }
   void Start() {
     StartChannels(channels_);
     task->Start();
