@@ -187,6 +187,8 @@ TEST(MultipathEndTest, ZABrokenGpuEndsBothParts) {
   const auto gpus = OpenFakeGpus();
   SplitCase c;
   c.op = {.count = 50'000};
+  // One slice over the links, on GPU 0: what the other writes to its memory nobody waits for.
+  c.slice_bytes = size_t{1} << 20;
   static auto* const running =
       new SplitOperation(*gpus, c, std::vector<Bytes>(2, Bytes(c.bytes())), Forced(0.5));
   running->ranks.EnqueueAll();
