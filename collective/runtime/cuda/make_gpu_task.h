@@ -37,7 +37,8 @@ bool OnGpu(std::span<const RankBuffers> ranks);
 // The task runs by itself (Task::RunsItself): SetOperation, then Start, and keep it in a shared_ptr
 // until DoneFn has been called, which a thread of a GPU does, or Start or Cancel. Start it also if
 // the operation has failed meanwhile, or Cancel it: either way DoneFn comes, and every rank's
-// `done` word (RankBuffers::order) has been set by then, so that no rank's stream waits for ever.
+// `done` word (RankBuffers::order) is set, before it, or after an error right after it, so that no
+// rank's stream waits for ever.
 //
 // Task::ForChannels, if there is any, is to be queued for channel threads before Start.
 //

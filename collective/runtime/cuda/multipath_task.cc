@@ -128,7 +128,8 @@ bool MultipathTask::FailLocked(const absl::Status& status, int culprit_rank) {
 }
 
 void MultipathTask::End() {
-  gate_->End();
+  // It lets the ranks' streams go on: to whom an error must have been told by then.
+  const std::shared_ptr<RankGate> gate = gate_;
   DoneFn done;
   OpResult result;
   PathRates::Times times;
@@ -138,8 +139,12 @@ void MultipathTask::End() {
     result = std::move(result_);
     times = times_;
   }
-  if (result.status.ok()) rates_->Note(kind_, times);
+  if (result.status.ok()) {
+    rates_->Note(kind_, times);
+    gate->End();
+  }
   done(result);
+  if (!result.status.ok()) gate->End();
 }
 
 // Who calls this keeps the task meanwhile.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,7 +50,9 @@ class SplitOperation {
  public:
   SplitOperation(runtime::Gpus& gpus, const SplitCase& c, const std::vector<Bytes>& inputs,
                  std::shared_ptr<runtime::PathRates> paths)
-      : ranks(gpus, c.op, inputs, c.gpus, c.in_place, c.resets), channels_(c.channels) {
+      : ranks(gpus, c.op, inputs, c.gpus, c.in_place, c.resets),
+        gpus_(gpus),
+        channels_(c.channels) {
     auto made = runtime::MakeGpuTask(gpus, c.op, ranks.buffers(), c.settings,
                                      {.slice_bytes = c.slice_bytes,
                                       .paths = std::move(paths),
@@ -83,10 +86,14 @@ class SplitOperation {
   }
   runtime::OpResult Wait() {
     const std::optional<runtime::OpResult> result = outcome.Wait();
-    if (result.has_value()) return *result;
-    // It would be waited for for ever.
-    std::fprintf(stderr, "it does not end: %s\n", Doing(task->Look()).c_str());
-    std::abort();
+    if (!result.has_value()) {
+      // It would be waited for for ever.
+      std::fprintf(stderr, "it does not end: %s\n", Doing(task->Look()).c_str());
+      std::abort();
+    }
+    // Whoever told an error lets the ranks go after that.
+    for (size_t gpu = 0; gpu < gpus_.count(); ++gpu) PassThread(gpus_.at(gpu));
+    return *result;
   }
 
   GpuRanks ranks;
@@ -94,6 +101,15 @@ class SplitOperation {
   std::shared_ptr<runtime::Task> task;
 
  private:
+  // Until the GPU's thread has done what it has been given so far.
+  static void PassThread(runtime::Gpu& gpu) {
+    const auto passed = std::make_shared<std::promise<void>>();
+    gpu.Post([passed] { passed->set_value(); });
+    SPCCL_CHECK(passed->get_future().wait_for(std::chrono::minutes(1)) ==
+                std::future_status::ready);
+  }
+
+  runtime::Gpus& gpus_;
   const int channels_;
   std::optional<ChannelThreads> threads_;
 };
