@@ -18,6 +18,11 @@ uint64_t Mix(uint64_t digest, uint64_t value) {
 
 // More than a daemon remembers.
 constexpr int kMostWorlds = 1024;
+constexpr size_t kLongestText = 256;
+
+std::string LibraryOf(const GpuOffer& offer) {
+  return absl::StrCat(offer.is_ncclx ? "NCCLX " : "NCCL ", offer.library_version);
+}
 
 }  // namespace
 
@@ -25,6 +30,8 @@ v1::GpuOffer ToMessage(const GpuOffer& offer) {
   v1::GpuOffer message;
   message.set_gpus(offer.gpus);
   message.set_library_version(static_cast<uint32_t>(offer.library_version));
+  message.set_is_ncclx(offer.is_ncclx);
+  message.set_why_none(offer.why_none);
   for (const auto& [set, generation] : offer.generations) {
     v1::GpuWorld& world = *message.add_worlds();
     world.set_set(set);
@@ -45,7 +52,13 @@ absl::StatusOr<GpuOffer> FromMessage(const v1::GpuOffer& message) {
   }
   offer.gpus = message.gpus();
   offer.library_version = static_cast<int>(message.library_version());
+  offer.is_ncclx = message.is_ncclx();
+  offer.why_none = message.why_none().substr(0, kLongestText);
   for (const v1::GpuWorld& world : message.worlds()) {
+    if (world.generation() > kLastGeneration) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a world of GPUs of generation ", world.generation()));
+    }
     offer.generations[world.set()] = world.generation();
   }
   return offer;
@@ -63,13 +76,14 @@ absl::StatusOr<uint64_t> AgreeOnWorld(const std::vector<GpuOffering>& nodes) {
   std::vector<GpuSeat> seats;
   for (const GpuOffering& node : nodes) {
     if (node.offer.gpus == 0) {
+      const std::string& why = node.offer.why_none;
       return absl::FailedPreconditionError(
-          absl::StrCat("on ", node.name, " spccld has no GPU, no NCCL, or is told not to use it"));
+          absl::StrCat("on ", node.name, ": ", why.empty() ? "spccld offers no GPU" : why));
     }
-    if (node.offer.library_version != nodes[0].offer.library_version) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("NCCL is of version ", nodes[0].offer.library_version, " on ", nodes[0].name,
-                       ", ", node.offer.library_version, " on ", node.name));
+    if (LibraryOf(node.offer) != LibraryOf(nodes[0].offer)) {
+      return absl::FailedPreconditionError(absl::StrCat(LibraryOf(nodes[0].offer), " on ",
+                                                        nodes[0].name, ", ", LibraryOf(node.offer),
+                                                        " on ", node.name));
     }
     seats.push_back({.boot_id = node.boot_id, .gpus = node.offer.gpus});
   }

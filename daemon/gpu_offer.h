@@ -16,10 +16,15 @@ namespace spccl::daemon {
 struct GpuOffer {
   uint32_t gpus = 0;        // that its daemon uses; 0: frames go through its host's memory
   int library_version = 0;  // NCCL's
+  bool is_ncclx = false;
+  std::string why_none = {};  // without GPUs, for people; empty: it says nothing of them
   // Of worlds that it is in, or was: by set, the lowest generation that it can be in from now on.
   // Of those that are not here it can be in the first.
-  std::map<uint64_t, uint64_t> generations;
+  std::map<uint64_t, uint64_t> generations = {};
 };
+
+// No node has had so many.
+inline constexpr uint64_t kLastGeneration = uint64_t{1} << 40;
 
 v1::GpuOffer ToMessage(const GpuOffer& offer);
 // InvalidArgument names what no node has.

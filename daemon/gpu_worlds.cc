@@ -22,6 +22,12 @@ namespace {
 
 // Sets of daemons that are remembered; a job's nodes are one.
 constexpr size_t kMostSets = 256;
+// NCCL's kernels of two worlds must fit on a GPU together, or each could keep the other's from
+// starting on another: 96 blocks of at most one to each of 108 multiprocessors (A100) or more.
+constexpr size_t kMostWorlds = 8;
+constexpr int kMostBlocks = 12;
+// How soon an end that has to wait for ranks is looked at again.
+constexpr int64_t kLookAgainNs = 100'000'000;
 
 }  // namespace
 
@@ -48,6 +54,12 @@ struct GpuWorld final : nccl::Control {
     return static_cast<uint32_t>(found - nodes.begin());
   }
 
+  bool IsOver(const GpuWorldPlan& plan) const {
+    return plan.nodes.size() == nodes.size() &&
+           std::all_of(plan.nodes.begin(), plan.nodes.end(),
+                       [&](const auto& node) { return NumberOf(node.id).has_value(); });
+  }
+
   uint64_t set = 0, generation = 0;
   std::function<void(NodeId, const v1::PeerMessage&)> send;
   std::vector<NodeId> nodes;           // by number; 0: this one
@@ -58,7 +70,7 @@ struct GpuWorld final : nccl::Control {
   std::unique_ptr<nccl::World> world;
 
   // GpuWorlds' lock's.
-  bool failed = false;
+  bool is_used = false;  // an operation was opened, with which NCCL begins
   size_t channels = 0;
   int64_t idle_since_ns = 0;
 };
@@ -88,6 +100,7 @@ class GpuWorlds::Channel final : public GpuChannel {
   absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOperation(
       uint64_t sequence, uint64_t plan, uint64_t largest_frame_bytes,
       std::span<runtime::Gpu* const> rails) override {
+    SPCCL_RETURN_IF_ERROR(owner_->NoteUse(*world_));
     nccl::OperationOptions options{
         .sequence = sequence, .plan = plan, .largest_frame_bytes = largest_frame_bytes};
     std::vector<uint32_t> ranks;
@@ -116,16 +129,21 @@ GpuWorlds::~GpuWorlds() {
   closer_.join();
 }
 
-GpuOffer GpuWorlds::Offer() const {
+GpuOffer GpuWorlds::Offer() {
   GpuOffer offer;
+  // No world with it would come up.
   for (size_t i = 0; i < options_.gpus->count(); ++i) {
-    if (!options_.gpus->at(i).status().ok()) return {};  // no world with it would come up
+    const absl::Status status = options_.gpus->at(i).status();
+    if (!status.ok()) offer.why_none = absl::StrCat("GPU ", i, ": ", status.message());
   }
+  if (!offer.why_none.empty()) return offer;
   offer.gpus = static_cast<uint32_t>(options_.gpus->count());
   offer.library_version = options_.library->version();
+  offer.is_ncclx = options_.library->is_ncclx();
   const std::lock_guard lock(mutex_);
-  for (const auto& [set, state] : sets_) {
-    offer.generations[set] = state.last_generation + (state.world == nullptr ? 1 : 0);
+  for (const auto& [set, known] : sets_) {
+    offer.generations[set] = known.last_generation + (known.world == nullptr ? 1 : 0);
+    if (known.world != nullptr) known.world->idle_since_ns = MonotonicNanos();
   }
   return offer;
 }
@@ -151,10 +169,12 @@ absl::StatusOr<std::shared_ptr<GpuWorld>> GpuWorlds::WorldOf(const GpuWorldPlan&
   const std::lock_guard lock(mutex_);
   ForgetOldLocked();
   Set& known = sets_[set];
+  // One over a connection that is gone, and has not failed yet: the daemons have met anew.
+  if (known.world != nullptr && !known.world->IsOver(plan)) known.world = nullptr;
   if (known.world == nullptr || known.last_generation != plan.generation) {
     if (plan.generation <= known.last_generation) {
       return absl::AbortedError(
-          "NCCL's communicator of these GPUs failed while this one came together; try again");
+          "NCCL's communicator of these GPUs ended while this one came together; try again");
     }
     SPCCL_ASSIGN_OR_RETURN(known.world, Make(set, plan));
     known.last_generation = plan.generation;
@@ -183,7 +203,8 @@ absl::StatusOr<std::shared_ptr<GpuWorld>> GpuWorlds::Make(uint64_t set, const Gp
                              .node = world->here,
                              .root = 0,
                              .locals = {},
-                             .control = world.get()};
+                             .control = world.get(),
+                             .max_ctas = kMostBlocks};
   for (size_t gpu = 0; gpu < options_.gpus->count(); ++gpu) {
     world->gpus.push_back(std::make_unique<GpuWorld::OfGpu>(options_.gpus->at(gpu)));
     options.locals.push_back({.rank = world->first_rank[world->here] + static_cast<uint32_t>(gpu),
@@ -225,9 +246,6 @@ void GpuWorlds::Abort(const absl::Status& reason) {
 void GpuWorlds::OnFailed(const GpuWorld* failed) {
   {
     const std::lock_guard lock(mutex_);
-    for (const std::shared_ptr<GpuWorld>& world : worlds_) {
-      if (world.get() == failed) world->failed = true;
-    }
     for (auto& [set, known] : sets_) {
       if (known.world.get() == failed) known.world = nullptr;
     }
@@ -249,6 +267,28 @@ void GpuWorlds::ForgetOldLocked() {
   std::erase_if(sets_, [](const auto& entry) { return entry.second.world == nullptr; });
 }
 
+absl::Status GpuWorlds::NoteUse(GpuWorld& world) {
+  const std::lock_guard lock(mutex_);
+  if (world.is_used) return absl::OkStatus();
+  const auto used = static_cast<size_t>(std::count_if(
+      worlds_.begin(), worlds_.end(), [](const auto& other) { return other->is_used; }));
+  if (used >= kMostWorlds) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the GPUs of this node are in ", used,
+                     " of NCCL's communicators, each over other nodes, the most that run side by "
+                     "side: destroy communicators, or set gpu.between_nodes = \"host\""));
+  }
+  world.is_used = true;
+  return absl::OkStatus();
+}
+
+bool GpuWorlds::MayFree() const {
+  for (size_t i = 0; i < options_.gpus->count(); ++i) {
+    if (!options_.gpus->at(i).may_free()) return false;
+  }
+  return true;
+}
+
 void GpuWorlds::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -258,8 +298,9 @@ void GpuWorlds::Run() {
       if (world->channels > 0) return false;
       const bool is_current = sets_[world->set].world == world;
       const int64_t left_ns = world->idle_since_ns + options_.keep_ns - now_ns;
-      if (stopping_ || !is_current || left_ns <= 0) return true;
-      wait_ns = std::min(wait_ns, left_ns);
+      const bool is_due = !is_current || left_ns <= 0;
+      if (stopping_ || (is_due && MayFree())) return true;
+      wait_ns = std::min(wait_ns, is_due ? kLookAgainNs : left_ns);
       return false;
     });
     if (due != worlds_.end()) {

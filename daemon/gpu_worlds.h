@@ -46,17 +46,19 @@ class GpuWorlds {
     std::shared_ptr<const transport::nccl::Library> library;
     // To the daemon of a node; must not call back.
     std::function<void(NodeId, const v1::PeerMessage&)> send;
-    // How long a world stays that no communicator uses: to make one takes seconds.
-    int64_t keep_ns = 30'000'000'000;
+    // How long a world stays that no communicator uses, from when it was last used or offered: to
+    // make one takes seconds, and a communicator to which it was offered may take a while to form.
+    int64_t keep_ns = 120'000'000'000;
   };
   explicit GpuWorlds(Options options);
   // All worlds end, in order where the others' do.
   ~GpuWorlds();
 
-  GpuOffer Offer() const;
+  // Worlds that are offered stay for a while.
+  GpuOffer Offer();
 
   // A communicator over the nodes of `plan`, whose ranks are on the nodes `node_of_rank` (0: this
-  // one). Aborted: the world has failed meanwhile.
+  // one). Aborted: the world has failed or ended meanwhile.
   absl::StatusOr<std::unique_ptr<GpuChannel>> OpenChannel(const transport::nccl::Key128& key,
                                                           const GpuWorldPlan& plan,
                                                           const std::vector<NodeId>& node_of_rank);
@@ -79,7 +81,11 @@ class GpuWorlds {
   absl::StatusOr<std::shared_ptr<GpuWorld>> WorldOf(const GpuWorldPlan& plan);
   absl::StatusOr<std::shared_ptr<GpuWorld>> Make(uint64_t set, const GpuWorldPlan& plan);
   std::vector<std::shared_ptr<GpuWorld>> All() const;
+  // An operation is to be opened. ResourceExhausted: NCCL runs in too many already.
+  absl::Status NoteUse(GpuWorld& world);
   void OnFailed(const GpuWorld* world);
+  // Whether memory can be freed on all GPUs, which an end of NCCL's does, without a wait for ranks.
+  bool MayFree() const;
   void Leave(const std::shared_ptr<GpuWorld>& world);
   void ForgetOldLocked();
   // Closes what nobody uses any more.

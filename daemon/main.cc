@@ -319,6 +319,8 @@ int Main(int argc, const char* const* argv) {
   // be loaded by its first launch, which can wait for all that the context does.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // The order of launches differs from node to node here (docs/adr/0021).
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
   const Signals signals;
   absl::StatusOr<Parts> parts = Start(config);
   if (!parts.ok()) {

@@ -115,7 +115,7 @@ class Nodes {
   virtual void UseGpus(runtime::Gpus* gpus,
                        std::shared_ptr<const transport::nccl::Library> library) = 0;
   // What this node has for that, now.
-  virtual GpuOffer OfferGpus() const = 0;
+  virtual GpuOffer OfferGpus() = 0;
 
   // Once, before anything else; no event comes before.
   virtual void Start(NodeEvents events) = 0;

@@ -47,8 +47,11 @@ class PeerNodes final : public Nodes {
     callbacks.on_down = [raw = nodes.get()](peers::PeerId peer, const absl::Status& status) {
       raw->OnStreamDown(peer, status);
     };
-    SPCCL_ASSIGN_OR_RETURN(nodes->net_,
+    // Peers may call before it has returned: they wait for the lock.
+    const std::lock_guard lock(nodes->mutex_);
+    SPCCL_ASSIGN_OR_RETURN(nodes->owned_net_,
                            peers::PeerNet::Create(std::move(options), std::move(callbacks)));
+    nodes->net_ = nodes->owned_net_.get();
     nodes->self_.address = nodes->net_->address();
     nodes->self_.name = nodes->net_->name();
     return nodes;
@@ -70,9 +73,12 @@ class PeerNodes final : public Nodes {
     const std::lock_guard lock(mutex_);
     gpu_worlds_ = std::move(worlds);
   }
-  GpuOffer OfferGpus() const override {
+  GpuOffer OfferGpus() override {
     GpuWorlds* const worlds = gpu_worlds();
-    return worlds == nullptr ? GpuOffer() : worlds->Offer();
+    if (worlds != nullptr) return worlds->Offer();
+    GpuOffer none;
+    none.why_none = "spccld uses no GPU, has no NCCL, or is told not to use it (spcclctl doctor)";
+    return none;
   }
 
   void Start(NodeEvents events) override {
@@ -95,7 +101,7 @@ class PeerNodes final : public Nodes {
       const std::lock_guard lock(sending_);
       gpus_say_no_more_ = true;
     }
-    net_.reset();
+    owned_net_.reset();
     const std::lock_guard lock(mutex_);
     events_ = {};
   }
@@ -130,6 +136,12 @@ class PeerNodes final : public Nodes {
       const ucx::Key128 key = KeyOf(wanted.key);
       SPCCL_ASSIGN_OR_RETURN(
           gpus, worlds->OpenChannel({key.high, key.low}, *wanted.gpus, wanted.node_of_rank));
+      // One that went in this moment was told to no world that was made in it.
+      for (const NodeId node : wanted.node_of_rank) {
+        if (node == 0 || LinkOf(node) != nullptr) continue;
+        worlds->OnNodeDown(node, absl::UnavailableError("it has gone"));
+        return absl::UnavailableError("a node has gone");
+      }
     }
     return MakeNodeChannel(std::move(communicator), std::move(gpus));
   }
@@ -295,7 +307,8 @@ class PeerNodes final : public Nodes {
 
   NodeInfo self_;
   std::unique_ptr<ucx::Fabric> fabric_;
-  std::unique_ptr<peers::PeerNet> net_;
+  std::unique_ptr<peers::PeerNet> owned_net_;
+  peers::PeerNet* net_ = nullptr;  // the same; callbacks use it until its destructor has ended them
 
   std::mutex sending_;
   bool gpus_say_no_more_ = false;

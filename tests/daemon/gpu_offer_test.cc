@@ -18,11 +18,17 @@ GpuOffering Node(uint64_t boot_id, uint32_t gpus, int version = 22809) {
 }
 
 TEST(GpuOfferTest, TravelsWhole) {
-  const GpuOffer offer{.gpus = 8, .library_version = 22809, .generations = {{5, 1}, {1, 7}}};
+  const GpuOffer offer{.gpus = 8,
+                       .library_version = 22809,
+                       .is_ncclx = true,
+                       .why_none = "because",
+                       .generations = {{5, 1}, {1, 7}}};
   const auto read = FromMessage(ToMessage(offer));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->gpus, offer.gpus);
   EXPECT_EQ(read->library_version, offer.library_version);
+  EXPECT_EQ(read->is_ncclx, offer.is_ncclx);
+  EXPECT_EQ(read->why_none, offer.why_none);
   EXPECT_EQ(read->generations, offer.generations);
 }
 
@@ -32,7 +38,10 @@ TEST(GpuOfferTest, WhatNoNodeHasIsRefused) {
   EXPECT_THAT(FromMessage(message).status(),
               FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("1025 GPUs; 1024")));
   message.set_gpus(1);
-  for (uint64_t set = 0; set <= 1024; ++set) message.add_worlds()->set_set(set);
+  message.add_worlds()->set_generation(kLastGeneration + 1);
+  EXPECT_THAT(FromMessage(message).status(),
+              FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("of generation")));
+  for (uint64_t set = 1; set <= 1024; ++set) message.add_worlds()->set_set(set);
   EXPECT_THAT(FromMessage(message).status(),
               FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("1025 worlds")));
 }
@@ -69,11 +78,19 @@ TEST(GpuOfferTest, TheLatestGenerationCounts) {
 }
 
 TEST(GpuOfferTest, WhoKeepsOthersFromItIsNamed) {
-  EXPECT_THAT(AgreeOnWorld({Node(1, 4), Node(2, 0)}).status(),
-              FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("node2")));
+  std::vector<GpuOffering> nodes = {Node(1, 4), Node(2, 0)};
+  EXPECT_THAT(AgreeOnWorld(nodes).status(), FailsWith(absl::StatusCode::kFailedPrecondition,
+                                                      HasSubstr("on node2: spccld offers")));
+  nodes[1].offer.why_none = "GPU 1: it broke";
+  EXPECT_THAT(AgreeOnWorld(nodes).status(), FailsWith(absl::StatusCode::kFailedPrecondition,
+                                                      HasSubstr("on node2: GPU 1: it broke")));
   EXPECT_THAT(AgreeOnWorld({Node(1, 4, 22809), Node(2, 4, 22703)}).status(),
               FailsWith(absl::StatusCode::kFailedPrecondition,
-                        AllOf(HasSubstr("22809 on node1"), HasSubstr("22703 on node2"))));
+                        AllOf(HasSubstr("NCCL 22809 on node1"), HasSubstr("NCCL 22703 on node2"))));
+  nodes[1] = Node(2, 4);
+  nodes[1].offer.is_ncclx = true;
+  EXPECT_THAT(AgreeOnWorld(nodes).status(),
+              FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("NCCLX 22809 on node2")));
 }
 
 }  // namespace

@@ -241,6 +241,48 @@ TEST_F(GpuWorldsTest, AWorldThatNobodyUsesEnds) {
   EXPECT_EQ(Generation(), 2U);
 }
 
+// To make it again would take seconds, and fail the communicator that it was offered for.
+TEST_F(GpuWorldsTest, AWorldThatWasOfferedStays) {
+  Begin(2, /*keep_ns=*/300'000'000);
+  OpenAll(1);
+  uint64_t generation = 0;
+  const int64_t until_ns = MonotonicNanos() + 600'000'000;
+  while (MonotonicNanos() < until_ns) {
+    generation = Generation();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(generation, 1U);
+  EXPECT_THAT(Open(0, 2, generation), IsOk());
+}
+
+// The connection went, and came again, as the communicator was opened: nobody has told the world.
+TEST_F(GpuWorldsTest, AWorldOverAnotherConnectionIsNotUsedAgain) {
+  Begin(2);
+  OpenAll(1);
+  const GpuWorldPlan plan{.generation = 1, .nodes = {{0, 10, kGpus}, {/*id=*/77, 11, kGpus}}};
+  EXPECT_THAT(at(0).OpenChannel({1, 2}, plan, {0, 77}).status(),
+              FailsWith(absl::StatusCode::kAborted, HasSubstr("try again")));
+  EXPECT_EQ(Generation(), 2U);
+}
+
+TEST_F(GpuWorldsTest, NcclRunsInEightWorldsAtMost) {
+  Begin(2);
+  std::vector<std::vector<std::unique_ptr<GpuChannel>>> all;
+  // Later generations are other worlds; those before stay as long as they have channels.
+  for (uint64_t generation = 1; generation <= 9; ++generation) {
+    all.emplace_back();
+    for (size_t i = 0; i < 2; ++i) all.back().push_back(*Open(i, generation, generation));
+  }
+  std::vector<std::unique_ptr<Everywhere>> operations;
+  for (size_t i = 0; i < 8; ++i) {
+    operations.push_back(std::make_unique<Everywhere>(all[i], 1));
+    operations.back()->ExpectFramesPass();
+  }
+  runtime::Gpu* const rail = &TheGpus().at(0);
+  EXPECT_THAT(all[8][0]->OpenOperation(1, 7, nccl::kLargest, {&rail, 1}).status(),
+              FailsWith(absl::StatusCode::kResourceExhausted, HasSubstr("in 8 of NCCL's")));
+}
+
 TEST_F(GpuWorldsTest, AnAbortEndsAllOverIt) {
   Begin(2);
   const auto channels = OpenAll(1);

@@ -30,7 +30,7 @@ class CountingNodes final : public Nodes {
     return absl::UnimplementedError("");
   }
   void UseGpus(runtime::Gpus*, std::shared_ptr<const transport::nccl::Library>) override {}
-  GpuOffer OfferGpus() const override { return {}; }
+  GpuOffer OfferGpus() override { return {}; }
   std::string RouteTo(NodeId) const override { return ""; }
   void MeasureLink(NodeId) override {}
   LinkSpeed SpeedOf(NodeId) const override { return {}; }

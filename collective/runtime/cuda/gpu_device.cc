@@ -72,7 +72,7 @@ absl::Status GpuDevice::OpenStreams() {
 }
 
 void GpuDevice::MakePools() {
-  const auto may_free = [this] { return rank_waits_.load(std::memory_order_relaxed) == 0; };
+  const auto may_free = [this] { return this->may_free(); };
   frames_ = std::make_unique<StagingPool>(
       index_, options_.staging_bytes,
       StagingPool::Source{.make = [this](size_t bytes) -> absl::StatusOr<std::byte*> {
@@ -234,6 +234,18 @@ absl::StatusOr<void*> GpuDevice::CopyStream(Way way) {
               "cuStreamCreateWithPriority"));
   }
   return stream;
+}
+
+absl::StatusOr<void*> GpuDevice::MakeStream() {
+  cuda::Stream stream = nullptr;
+  SPCCL_RETURN_IF_ERROR(
+      Check(driver_->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),
+            "cuStreamCreateWithPriority"));
+  return stream;
+}
+
+void GpuDevice::EndStream(void* stream) {
+  (void)driver_->StreamDestroy(static_cast<cuda::Stream>(stream));
 }
 
 void GpuDevice::WhenEnded(void* stream, bool waits,

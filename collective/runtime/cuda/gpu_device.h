@@ -39,10 +39,13 @@ class GpuDevice final : public Gpu {
   void* TakeWaitStream() override;
   void GiveWaitStream(void* stream) override;
   absl::StatusOr<void*> CopyStream(Way way) override;
+  absl::StatusOr<void*> MakeStream() override;
+  void EndStream(void* stream) override;
   // Relaxed: memory is taken on the issuing thread, too, where it counts.
   void CountRankWaits(int change) override {
     rank_waits_.fetch_add(change, std::memory_order_relaxed);
   }
+  bool may_free() const override { return rank_waits_.load(std::memory_order_relaxed) == 0; }
   void PollUntil(std::function<bool()> check) override;
   absl::StatusOr<transport::Frame> TakeFrame(size_t bytes) override { return frames_->Take(bytes); }
   absl::StatusOr<transport::Frame> TakePinned(size_t bytes) override {

@@ -25,6 +25,11 @@ constexpr size_t kSlicesBetweenNodes = 8;
 absl::StatusOr<std::vector<Gpu*>> RailsOf(Gpus& gpus, const OpDesc& op, uint32_t ranks,
                                           std::span<const uint32_t> here,
                                           std::span<const RankBuffers> buffers) {
+  if (buffers.size() > kMaxGpuRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(buffers.size(), " ranks of one node have their buffers on GPUs; ",
+                     kMaxGpuRanks, " are the most"));
+  }
   std::set<int> used;
   const auto use = [&](uint32_t rank, const MemoryView& memory, uint64_t elements) {
     if (elements == 0 && !memory.on_gpu()) return absl::OkStatus();

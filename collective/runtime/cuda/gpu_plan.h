@@ -20,7 +20,8 @@ inline constexpr size_t kMaxGpuRanks = 64;
 
 // The GPUs whose memory the buffers of an operation over `ranks` ranks are in, in the order of
 // their numbers: each is a rail. `buffers` are those of the ranks `here`. InvalidArgument, naming
-// the rank, if one that is used is not on one of `gpus`, or not aligned to its elements.
+// the rank, if one that is used is not on one of `gpus`, or not aligned to its elements, or if
+// there are too many.
 absl::StatusOr<std::vector<Gpu*>> RailsOf(Gpus& gpus, const OpDesc& op, uint32_t ranks,
                                           std::span<const uint32_t> here,
                                           std::span<const RankBuffers> buffers);

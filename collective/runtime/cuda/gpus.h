@@ -51,10 +51,15 @@ class Gpu {
   // once; made when it is first asked for. Issuing thread.
   enum class Way : uint8_t { kDown, kUp };
   virtual absl::StatusOr<void*> CopyStream(Way way) = 0;
+  // A stream for good, until EndStream: when what is on it has ended, it goes. Issuing thread.
+  virtual absl::StatusOr<void*> MakeStream() = 0;
+  virtual void EndStream(void* stream) = 0;
   // Ranks that a stream waits for: one more, or less. Meanwhile no memory is freed, which would
   // wait for the whole context, and with it for a rank that may itself wait for what is to be done
   // next.
   virtual void CountRankWaits(int change) = 0;
+  // Whether there are none. Thread-safe; may be another in the next moment.
+  virtual bool may_free() const = 0;
   // Asks `check` again and again on the issuing thread, at intervals of a millisecond, until it
   // says true: for what no stream can wait for.
   virtual void PollUntil(std::function<bool()> check) = 0;

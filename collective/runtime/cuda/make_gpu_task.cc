@@ -20,10 +20,7 @@ namespace spccl::runtime {
 namespace {
 
 absl::Status CheckGpuOperation(const OpDesc& op, std::span<const RankBuffers> ranks) {
-  if (ranks.empty() || ranks.size() > kMaxGpuRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("operation over ", ranks.size(), " ranks; 1 to ", kMaxGpuRanks, " can be"));
-  }
+  if (ranks.empty()) return absl::InvalidArgumentError("an operation over no ranks");
   if (HasRoot(op.kind) && op.root >= ranks.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("root ", op.root, " of ", ranks.size(), " ranks"));

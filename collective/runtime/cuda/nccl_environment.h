@@ -18,16 +18,15 @@ class GpuIssuer final : public transport::nccl::Issuer {
   explicit GpuIssuer(Gpu& gpu) : gpu_(gpu) {}
   ~GpuIssuer() override {
     if (stream_ == nullptr) return;
-    gpu_.Post([&gpu = gpu_, stream = stream_] { gpu.GiveWaitStream(stream); });
+    gpu_.Post([&gpu = gpu_, stream = stream_] { gpu.EndStream(stream); });
   }
   GpuIssuer(const GpuIssuer&) = delete;
   GpuIssuer& operator=(const GpuIssuer&) = delete;
 
-  // ResourceExhausted: too many of the GPU's streams wait.
+  // Not one of those for ranks' waits, which are few: it stays as long as the world does.
   absl::Status Open() override {
-    stream_ = gpu_.TakeWaitStream();
-    if (stream_ != nullptr) return absl::OkStatus();
-    return absl::ResourceExhaustedError("no stream for NCCL is left");
+    SPCCL_ASSIGN_OR_RETURN(stream_, gpu_.MakeStream());
+    return absl::OkStatus();
   }
   void Post(std::function<void()> work) override { gpu_.Post(std::move(work)); }
   cuda::Stream stream() override { return static_cast<cuda::Stream>(stream_); }

@@ -169,7 +169,9 @@ void WorldState::Fail(Lock* lock, uint32_t rank, const absl::Status& reason,
                       std::optional<uint32_t> told_by) {
   if (failure.has_value() || closing) return;
   failure = Failure{rank, reason};
-  Log(LogLevel::kError, "nccl", "a world of GPUs has failed",
+  // One that nobody uses may well end earlier elsewhere.
+  Log(communicators.empty() ? LogLevel::kInfo : LogLevel::kError, "nccl",
+      "a world of GPUs has failed",
       {{"rank", absl::StrCat(rank)}, {"reason", std::string(reason.message())}});
   // Who has told us tells the others, too; but it may be what dies.
   TellPeers(rank, reason, told_by);

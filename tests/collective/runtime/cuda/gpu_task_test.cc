@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "collective/plan/partition.h"
+#include "collective/runtime/cuda/gpu_plan.h"
 #include "collective/runtime/cuda/make_gpu_task.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -396,6 +397,16 @@ TEST(GpuTaskTest, RefusesWhatIsNotOnItsGpus) {
   task = MakeGpuTask(TheGpus(), op, buffers, {}, {}, nullptr);
   EXPECT_EQ(task.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(OnGpu(buffers));
+}
+
+// Kernels have room for so many. Between nodes, too, where RailsOf is asked.
+TEST(GpuTaskTest, RefusesMoreRanksThanAKernelTakes) {
+  const OpDesc op{.count = 100};
+  GpuRanks ranks(TheGpus(), op, std::vector<Bytes>(1, Bytes(400)), {0}, 0);
+  const std::vector<RankBuffers> buffers(kMaxGpuRanks + 1, ranks.buffers()[0]);
+  const auto task = MakeGpuTask(TheGpus(), op, buffers, {}, {}, nullptr);
+  EXPECT_EQ(task.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(task.status().message()), HasSubstr("65 ranks of one node"));
 }
 
 TEST(GpuTaskTest, RefusesWhatIsNotAligned) {
