@@ -2,12 +2,17 @@
 // Pure; no clock, and no chance: those who ask alike are answered alike, but for what each saw to
 // be fastest; of several who should go alike one leads, and the others follow.
 //
-// A bandit with a schedule: rounds in which every way goes once; after the first few only those
-// that are close to the best, since these need more than a look to be told apart. From then on the
-// fastest goes, and every kRetrialEvery-th time one of the others, in turn. What counts of a way is
-// the lower third of what it took the last few times: what disturbs an operation makes it longer,
-// and a link that lets bursts pass makes some shorter. Another way is taken only if it is faster by
-// more than kHysteresis; if that was luck, it is soon left again.
+// A bandit with a schedule: rounds in which every way goes, kRoundsOfAll of all ways, then only of
+// those that are close to the best, since these need more than a look to be told apart. From then
+// on the fastest goes, and one time in kRetrialEvery another.
+//
+// A way goes several times in a row, and the first of them does not count: what came before it
+// leaves a link with credit for a burst, or without. One that needs more of the link than it gives
+// would be measured on what a frugal one saved up, and a frugal one on what it left. For the same
+// reason what counts of the way in use is not its best times, but what most of its times are
+// within. Another way is taken only if it is faster by more than kHysteresis. If that was luck, or
+// if the one before was left for a disturbance, it is looked at again soon, and then at growing
+// distances.
 #pragma once
 
 #include <array>
@@ -22,7 +27,10 @@ namespace spccl::policy {
 class Trials {
  public:
   static constexpr size_t kRounds = 15;
+  // One operation in so many goes another way for a look, kLook in a row; as many again at most go
+  // the way that was left last.
   static constexpr size_t kRetrialEvery = 64;
+  static constexpr size_t kLook = 5;
   static constexpr double kHysteresis = 0.03;
   // A way that took so many times as long as the best is passed over: in the first kRoundsOfAll
   // rounds (but for the first way, which meets a cold start), and in those after them.
@@ -46,19 +54,34 @@ class Trials {
   std::optional<int64_t> TimeOf(size_t way) const;
 
  private:
-  static constexpr size_t kKept = 15;
+  static constexpr size_t kKept = 63;
   struct Seen {
     std::array<int64_t, kKept> times{};
     uint64_t count = 0;
   };
 
-  bool IsPassedOver(size_t round, size_t way) const;
+  size_t InRounds(uint64_t asked) const;
+  bool IsPassedOver(bool early, size_t way) const;
+  bool IsHopeless(int64_t time) const;
+  // The way of a look that starts now, if one does.
+  std::optional<size_t> StartsLook(uint64_t asked);
+  void Left(size_t way);
+  std::optional<int64_t> TimeWithin(size_t way, size_t last, double share) const;
   size_t chosen() const { return followed_.value_or(best_); }
 
   std::vector<Seen> ways_;
   std::optional<size_t> followed_;
   uint64_t asked_ = 0;
   size_t best_ = 0;
+
+  size_t last_ = 0;             // what Next() said
+  size_t in_a_row_ = 0;         // how often
+  int64_t took_ = 0;            // by Took()
+  size_t look_ = 0;             // the way that is looked at
+  uint64_t look_end_ = 0;       // until so many were asked
+  std::optional<size_t> left_;  // the way that was in use before
+  uint64_t left_at_ = 0;        // when so many had been asked
+  uint64_t looks_back_ = 0;
 };
 
 }  // namespace spccl::policy
