@@ -194,42 +194,5 @@ TEST(TrialsLinkTest, AnotherDensityIsFollowedBothWays) {
   }
 }
 
-// Once the rounds are over, one operation in kRetrialEvery goes another way, and as many again at
-// most (and a few) where ways that take the same make what is fastest change all the time.
-TEST(TrialsLinkTest, LooksAreFew) {
-  constexpr size_t kCount = 20'000;
-  std::mt19937_64 random(TestSeed());
-  for (const size_t ways : {2, 3, 5, 8}) {
-    for (const int64_t jitter : {0, 30, 300}) {
-      Trials trials(ways);
-      size_t looks = 0;
-      for (size_t i = 0; i < kCount; ++i) {
-        const bool over = trials.settled();
-        const size_t best = trials.best(), way = trials.Next();
-        if (over && way != best) ++looks;
-        const int64_t base = jitter == 0 && way != 0 ? 150 : 100;
-        trials.Took(way, base + static_cast<int64_t>(random() % (jitter + 1)));
-      }
-      const size_t share = kCount / Trials::kRetrialEvery + Trials::kLook;
-      EXPECT_GE(looks, share / 3) << ways << " ways, jitter " << jitter;
-      EXPECT_LE(looks, jitter == 0 ? share : 2 * share + 5 * Trials::kLook)
-          << ways << " ways, jitter " << jitter;
-    }
-  }
-}
-
-// Of what takes many times as long a look is shorter.
-TEST(TrialsLinkTest, AHopelessWayIsLookedAtForTwoOperations) {
-  Trials trials(2);
-  size_t looks = 0;
-  for (size_t i = 0; i < 20 * Trials::kLook * Trials::kRetrialEvery; ++i) {
-    const size_t way = trials.Next();
-    if (way == 1) ++looks;
-    trials.Took(way, way == 1 ? 1000 : 100);
-  }
-  EXPECT_LE(looks, 1 + 2 * 20U);
-  EXPECT_GE(looks, 2 * 18U);
-}
-
 }  // namespace
 }  // namespace spccl::policy

@@ -130,5 +130,75 @@ TEST(TrialsTest, NothingToldIsNoReasonToStop) {
   EXPECT_FALSE(trials.TimeOf(1).has_value());
 }
 
+// Once the rounds are over, one operation in kRetrialEvery goes another way, and as many again at
+// most (and a few) where ways that take the same make what is fastest change all the time.
+TEST(TrialsTest, LooksAreFew) {
+  constexpr size_t kCount = 20'000;
+  std::mt19937_64 random(TestSeed());
+  for (const size_t ways : {2, 3, 5, 8}) {
+    for (const int64_t jitter : {0, 30, 300}) {
+      Trials trials(ways);
+      size_t looks = 0;
+      for (size_t i = 0; i < kCount; ++i) {
+        const bool over = trials.settled();
+        const size_t best = trials.best(), way = trials.Next();
+        if (over && way != best) ++looks;
+        const int64_t base = jitter == 0 && way != 0 ? 150 : 100;
+        trials.Took(way, base + static_cast<int64_t>(random() % (jitter + 1)));
+      }
+      const size_t share = kCount / Trials::kRetrialEvery + Trials::kLook;
+      EXPECT_GE(looks, share / 3) << ways << " ways, jitter " << jitter;
+      EXPECT_LE(looks, jitter == 0 ? share : 2 * share + 5 * Trials::kLook)
+          << ways << " ways, jitter " << jitter;
+    }
+  }
+}
+
+// Of what takes many times as long a look is shorter.
+TEST(TrialsTest, AHopelessWayIsLookedAtForTwoOperations) {
+  Trials trials(2);
+  size_t looks = 0;
+  for (size_t i = 0; i < 20 * Trials::kLook * Trials::kRetrialEvery; ++i) {
+    const size_t way = trials.Next();
+    if (way == 1) ++looks;
+    trials.Took(way, way == 1 ? 1000 : 100);
+  }
+  EXPECT_LE(looks, 1 + 2 * 20U);
+  EXPECT_GE(looks, 2 * 18U);
+}
+
+// What made the fastest way slow for a while may be over.
+TEST(TrialsTest, AWayThatWasLeftIsSoonLookedAtAgain) {
+  Trials trials(5);
+  Repeat(&trials, {150, 100, 150, 150, 150}, 320);
+  ASSERT_EQ(trials.best(), 1U);
+  Repeat(&trials, {150, 400, 150, 150, 150}, 30);
+  ASSERT_NE(trials.best(), 1U);
+  Repeat(&trials, {150, 100, 150, 150, 150}, 100);
+  EXPECT_EQ(trials.best(), 1U);
+}
+
+// Nodes that look at a way while others go another would see what neither takes.
+TEST(TrialsTest, WhoHearsALittleLaterLooksInTheSameOperations) {
+  std::mt19937_64 random(TestSeed());
+  constexpr size_t kChange = 1500, kCount = 40 * kChange, kLate = 2;
+  Trials leader(3), follower(3);
+  std::array<size_t, kLate> told{};  // on their way
+  size_t differ = 0, fastest = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (i % kChange == 0) fastest = random() % 3;
+    const size_t way = leader.Next(), its = follower.Next();
+    if (way != its) ++differ;
+    const auto time = [&](size_t of) {
+      return (of == fastest ? 100 : 140) + static_cast<int64_t>(random() % 10);
+    };
+    leader.Took(way, time(way));
+    follower.Took(its, time(its));
+    if (i > kLate && leader.settled()) follower.Follow(told[i % kLate]);
+    told[i % kLate] = leader.best();
+  }
+  EXPECT_LE(differ, kCount / 100);
+}
+
 }  // namespace
 }  // namespace spccl::policy
