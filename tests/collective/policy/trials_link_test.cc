@@ -133,43 +133,48 @@ const std::vector<std::vector<Cost>> kOrders = {{kGap, kPici, kCoo, kGap},
                                                 {kCoo, kPici},
                                                 {kGap, kDense, kPici, kPici, kCoo, kCoo, kGap}};
 
-// Trials over the best way, the worst of all orders and of all phases of the rounds in bursts.
-double WorstOf(Use use) {
-  double worst = 0;
+struct Ratio {
+  double mean, worst;
+};
+// Trials over the best way, of all orders and of all phases of the rounds in bursts.
+Ratio OverBest(Use use) {
+  std::vector<double> ratios;
   for (use.before = 0; use.before < std::max<size_t>(1, use.burst); ++use.before) {
     for (const std::vector<Cost>& ways : kOrders) {
-      worst = std::max(worst, MeanOf(use, ways) / BestOf(use, ways));
+      ratios.push_back(MeanOf(use, ways) / BestOf(use, ways));
     }
   }
-  return worst;
+  return {Mean(ratios), *std::max_element(ratios.begin(), ratios.end())};
 }
 
 // A way is not taken for what it does on credit, nor left out for what another one left of it.
 TEST(TrialsLinkTest, ABurstThatPassesDoesNotDecide) {
   for (const double bucket : {64 * kKiB, 128 * kKiB, 256 * kKiB}) {
-    for (const size_t burst : {3, 4, 8}) {
+    for (const size_t burst : {3, 4, 5, 8}) {
       for (const double pause_us : {2000.0, 6000.0}) {
         const Use use = {.bucket = bucket, .burst = burst, .pause_us = pause_us};
-        EXPECT_LE(WorstOf(use), 1.2) << use;
+        const Ratio ratio = OverBest(use);
+        EXPECT_LE(ratio.mean, 1.06) << use;
+        // Half of coo's operations have credit, which is more than enough for all of pici's.
+        if (burst == 4) {
+          EXPECT_LE(ratio.worst, 1.3) << use;
+        }
       }
     }
   }
 }
 
+// Where most operations of a burst pass on credit, what most take says less of the others.
+TEST(TrialsLinkTest, WhereMostOfABurstPassesLittleIsLost) {
+  EXPECT_LE(OverBest({.bucket = 512 * kKiB, .burst = 3, .pause_us = 2000}).mean, 1.16);
+  EXPECT_LE(OverBest({.bucket = 512 * kKiB, .burst = 5, .pause_us = 6000}).mean, 1.16);
+  EXPECT_LE(OverBest({.bucket = 1024 * kKiB, .burst = 3, .pause_us = 2000}).mean, 1.16);
+}
+
 TEST(TrialsLinkTest, WhoNeverPausesHasNoCreditThatDecides) {
   for (const double bucket : {64 * kKiB, 256 * kKiB, 1024 * kKiB}) {
     const Use use = {.bucket = bucket, .burst = 0};
-    EXPECT_LE(WorstOf(use), 1.07) << use;
-  }
-}
-
-// Where most operations of a burst have credit, what most take says little of all of them.
-TEST(TrialsLinkTest, ALargeBucketCostsLittle) {
-  for (const size_t burst : {3, 4, 8}) {
-    for (const double pause_us : {3000.0, 6000.0}) {
-      const Use use = {.bucket = 512 * kKiB, .burst = burst, .pause_us = pause_us};
-      EXPECT_LE(WorstOf(use), 1.5) << use;
-    }
+    EXPECT_LE(OverBest(use).worst, 1.07) << use;
   }
 }
 
