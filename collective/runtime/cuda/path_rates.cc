@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "collective/policy/multipath.h"
@@ -36,9 +37,9 @@ uint64_t PathRates::HostBytes(Kind kind, uint64_t slice_bytes, bool dense) {
   // Something is left for the GPUs.
   const uint64_t most = bytes == 0 ? 0 : (bytes - 1) / slice_bytes;
   if (share_) {
-    const auto slices = static_cast<uint64_t>(
-        *share_ * static_cast<double>(bytes) / static_cast<double>(slice_bytes) + 0.5);
-    return std::min(std::max<uint64_t>(slices, 1), most) * slice_bytes;
+    const double slices = *share_ * static_cast<double>(bytes) / static_cast<double>(slice_bytes);
+    const auto whole = static_cast<uint64_t>(std::lround(slices));
+    return std::min(std::max<uint64_t>(whole, 1), most) * slice_bytes;
   }
   kind.bytes = std::bit_floor(bytes);
   const std::lock_guard lock(mutex_);
