@@ -22,14 +22,17 @@ constexpr uint64_t kLastLookBack = 4;
 // That many before as many operations as they cost have been asked for.
 constexpr uint64_t kReserve = 4;
 
+// A way that was taken stays for so many operations at least.
+constexpr uint64_t kStay = 8;
+
 // Of the way in use: what a larger half of its times is within, since it may have credit for a
 // burst in every other operation. Over so many that disturbances are seldom as many by chance. And
 // what a third of the last few is within: if that is long, it has become slower.
-constexpr double kInUse = 0.6, kOfLate = 0.34;
+constexpr double kMost = 0.6, kOfLate = 0.34;
 constexpr size_t kLate = 15;
 // Of another one: the median, of few times, so that two looks at it (or one, if the other differs)
 // make it forget what was; while the rounds last there are no old times.
-constexpr size_t kOfOthers = 7, kOfOthersInRounds = 15;
+constexpr size_t kOfOthers = 8, kOfOthersInRounds = 15;
 
 }  // namespace
 
@@ -94,6 +97,7 @@ void Trials::Took(size_t way, int64_t time) {
   // Nobody needs to see that any longer.
   if (way != chosen() && in_a_row_ == 2 && IsHopeless(std::min(before, time))) look_end_ = asked_;
   seen.times[seen.count++ % kKept] = time;
+  if (left_ && asked_ - left_at_ < kStay) return;
   // Anew from the one in use, which may have become slower.
   size_t best = best_;
   std::optional<int64_t> least = TimeOf(best);
@@ -113,9 +117,9 @@ void Trials::Took(size_t way, int64_t time) {
 
 std::optional<int64_t> Trials::TimeOf(size_t way) const {
   if (way != chosen()) {
-    return TimeWithin(way, settled() ? kOfOthers : kOfOthersInRounds, 0.5);
+    return TimeWithin(way, settled() ? kOfOthers : kOfOthersInRounds, kMost);
   }
-  return std::max(TimeWithin(way, kKept, kInUse), TimeWithin(way, kLate, kOfLate));
+  return std::max(TimeWithin(way, kKept, kMost), TimeWithin(way, kLate, kOfLate));
 }
 
 // What that share of the last times is within.

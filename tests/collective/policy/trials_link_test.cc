@@ -15,7 +15,7 @@
 namespace spccl::policy {
 namespace {
 
-constexpr double kKiB = 1024;
+constexpr double kKibibyte = 1024;
 constexpr double kRate = 125;  // bytes a microsecond: 1 Gbit/s
 
 // Bytes pass at once for as long as there is credit, then at the link's rate. What the link is not
@@ -48,7 +48,7 @@ constexpr Cost kDense = {1049e3, 500}, kPici = {137e3, 620}, kCoo = {210e3, 560}
 
 // How a program uses it: so many operations at a time, then none for a while.
 struct Use {
-  double bucket = 256 * kKiB;
+  double bucket = 256 * kKibibyte;
   size_t burst = 4;  // 0: without end
   double pause_us = 3000;
   size_t before = 0;        // operations before the first burst
@@ -57,8 +57,9 @@ struct Use {
 };
 
 std::ostream& operator<<(std::ostream& out, const Use& use) {
-  return out << "bucket " << use.bucket / kKiB << " KiB, bursts of " << use.burst << ", pauses of "
-             << use.pause_us << " us after " << use.before << ", seed " << TestSeed();
+  return out << "bucket " << use.bucket / kKibibyte << " KiB, bursts of " << use.burst
+             << ", pauses of " << use.pause_us << " us after " << use.before << ", seed "
+             << TestSeed();
 }
 
 class Program {
@@ -149,7 +150,7 @@ Ratio OverBest(Use use) {
 
 // A way is not taken for what it does on credit, nor left out for what another one left of it.
 TEST(TrialsLinkTest, ABurstThatPassesDoesNotDecide) {
-  for (const double bucket : {64 * kKiB, 128 * kKiB, 256 * kKiB}) {
+  for (const double bucket : {64 * kKibibyte, 128 * kKibibyte, 256 * kKibibyte}) {
     for (const size_t burst : {3, 4, 5, 8}) {
       for (const double pause_us : {2000.0, 6000.0}) {
         const Use use = {.bucket = bucket, .burst = burst, .pause_us = pause_us};
@@ -166,13 +167,13 @@ TEST(TrialsLinkTest, ABurstThatPassesDoesNotDecide) {
 
 // Where most operations of a burst pass on credit, what most take says less of the others.
 TEST(TrialsLinkTest, WhereMostOfABurstPassesLittleIsLost) {
-  EXPECT_LE(OverBest({.bucket = 512 * kKiB, .burst = 3, .pause_us = 2000}).mean, 1.16);
-  EXPECT_LE(OverBest({.bucket = 512 * kKiB, .burst = 5, .pause_us = 6000}).mean, 1.16);
-  EXPECT_LE(OverBest({.bucket = 1024 * kKiB, .burst = 3, .pause_us = 2000}).mean, 1.16);
+  EXPECT_LE(OverBest({.bucket = 512 * kKibibyte, .burst = 3, .pause_us = 2000}).mean, 1.16);
+  EXPECT_LE(OverBest({.bucket = 512 * kKibibyte, .burst = 5, .pause_us = 6000}).mean, 1.16);
+  EXPECT_LE(OverBest({.bucket = 1024 * kKibibyte, .burst = 3, .pause_us = 2000}).mean, 1.16);
 }
 
 TEST(TrialsLinkTest, WhoNeverPausesHasNoCreditThatDecides) {
-  for (const double bucket : {64 * kKiB, 256 * kKiB, 1024 * kKiB}) {
+  for (const double bucket : {64 * kKibibyte, 256 * kKibibyte, 1024 * kKibibyte}) {
     const Use use = {.bucket = bucket, .burst = 0};
     EXPECT_LE(OverBest(use).worst, 1.07) << use;
   }
