@@ -54,6 +54,13 @@ T Ask(Gpu& gpu, const std::function<T()>& question) {
   return *std::move(answer);
 }
 
+// Whoever has told an error lets the ranks go after that: until it has.
+void AwaitRelease(Gpus& gpus) {
+  for (size_t gpu = 0; gpu < gpus.count(); ++gpu) {
+    (void)Ask<int>(gpus.at(gpu), [] { return 0; });
+  }
+}
+
 TEST(GpusTest, SaysWhatIsMissing) {
   Gpus::Options options = FakeGpuOptions();
   options.driver_library = "/nowhere/libcuda.so.1";
@@ -179,6 +186,7 @@ TEST(GpusTest, ACallThatFailsFailsTheOperation) {
     ASSERT_TRUE(result.has_value()) << symbol;
     EXPECT_EQ(result->status.code(), absl::StatusCode::kResourceExhausted) << result->status;
     EXPECT_EQ(running.outcome.calls(), 1);
+    AwaitRelease(*gpus);
     for (uint32_t rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(running.ranks.order(rank).done->load(), running.ranks.order(rank).value);
     }
@@ -238,9 +246,11 @@ TEST(GpusTest, ZABrokenGpuFailsWhatRunsAndWhatComes) {
   // Wherever it was.
   const auto broken = busy->outcome.Wait();
   ASSERT_TRUE(broken.has_value());
+  AwaitRelease(*gpus);
   EXPECT_EQ(busy->ranks.order(1).done->load(), busy->ranks.order(1).value);
   const auto result = waiting->outcome.Wait();
   ASSERT_TRUE(result.has_value());
+  AwaitRelease(*gpus);
   EXPECT_FALSE(result->status.ok());
   EXPECT_THAT(std::string(result->status.message()), HasSubstr("GPU 0"));
   EXPECT_EQ(waiting->ranks.order(0).done->load(), waiting->ranks.order(0).value);
