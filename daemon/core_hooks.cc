@@ -36,11 +36,16 @@ CoreHooks HooksOf(SettingsStore* store, JobTable* jobs, runtime::Gpus* gpus,
   hooks.gpus = gpus;
   if (gpus == nullptr) return hooks;
   runtime::GpuTaskOptions options;
-  if (multipath != 0) options.paths = std::make_shared<runtime::PathRates>(multipath);
-  hooks.make_gpu_task = [gpus, options](const OpDesc& op,
+  if (multipath != 0) {
+    options.paths =
+        std::make_shared<runtime::PathRates>(runtime::PathRates::Options{.share = multipath});
+  }
+  hooks.make_gpu_task = [gpus, options](uint64_t comm_id, const OpDesc& op,
                                         std::span<const runtime::RankBuffers> ranks,
                                         const policy::Settings& settings, runtime::DoneFn done) {
-    return runtime::MakeGpuTask(*gpus, op, ranks, settings, options, std::move(done));
+    runtime::GpuTaskOptions its = options;
+    its.communicator = comm_id;
+    return runtime::MakeGpuTask(*gpus, op, ranks, settings, its, std::move(done));
   };
   return hooks;
 }

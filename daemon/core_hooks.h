@@ -50,9 +50,9 @@ struct CoreHooks {
       make_task;
   // The node's GPUs, which outlive the core; null: there are none, or they are not used.
   runtime::Gpus* gpus = nullptr;
-  // As runtime::MakeGpuTask, on them.
+  // As runtime::MakeGpuTask, on them, for an operation of that communicator.
   std::function<absl::StatusOr<std::unique_ptr<runtime::Task>>(
-      const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
+      uint64_t comm_id, const OpDesc& op, std::span<const runtime::RankBuffers> ranks,
       const policy::Settings& settings, runtime::DoneFn done)>
       make_gpu_task;
 };

@@ -155,7 +155,7 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
   if (entry.across()) return MakeGroupTask(entry, running, ranks, settings);
   if (hooks_.gpus != nullptr && runtime::OnGpu(ranks)) {
     entry.running_algorithm = "gpu";
-    return hooks_.make_gpu_task(running->parts[0].op, ranks, settings, done);
+    return hooks_.make_gpu_task(entry.comm.id(), running->parts[0].op, ranks, settings, done);
   }
   entry.running_algorithm =
       std::string(policy::NameOf(runtime::Resolve(settings, running->parts[0].op.kind)));

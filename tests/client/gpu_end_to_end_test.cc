@@ -362,13 +362,18 @@ std::vector<std::string> MultipathFlags(const std::string& value) {
   return flags;
 }
 
+// What might be compressed goes over the GPUs alone until four have not been.
 TEST(GpuMultipathTest, AShareGoesOverTheHost) {
-  EXPECT_TRUE(RunOnGpus(2, SumLarge(8, 3, 3 * 4), MultipathFlags("0.5")));
+  EXPECT_TRUE(RunOnGpus(2, SumLarge(32, 5, 16), MultipathFlags("0.5")));
 }
 
-// The first one says how fast the GPUs are, the second how fast the host is.
-TEST(GpuMultipathTest, TheSecondLargeOneTriesTheHost) {
-  EXPECT_TRUE(RunOnGpus(2, SumLarge(32, 2, 8), MultipathFlags("auto")));
+TEST(GpuMultipathTest, NoShareOfASmallOneDoes) {
+  EXPECT_TRUE(RunOnGpus(2, SumLarge(8, 5, 0), MultipathFlags("0.5")));
+}
+
+// The first ones say how fast the GPUs are, the next one how fast the host is.
+TEST(GpuMultipathTest, AfterSomeLargeOnesTheHostIsTried) {
+  EXPECT_TRUE(RunOnGpus(2, SumLarge(32, 5, 8), MultipathFlags("auto")));
 }
 
 TEST(GpuMultipathTest, OffIsOff) {

@@ -85,9 +85,9 @@ std::unique_ptr<Task> OverBothPaths(Gpus& gpus, const OpDesc& op,
   both.op = op;
   both.ranks.assign(ranks.begin(), ranks.end());
   both.host_slice_bytes = options.host_slice_bytes;
-  both.host_bytes =
-      options.paths->HostBytes(KindOf(op, rails), options.host_slice_bytes,
-                               !IntraPolicy(settings, op, rails.size()).may_compress());
+  both.kind = KindOf(options.communicator, op, ranks.size(), rails);
+  both.host_bytes = options.paths->HostBytes(
+      both.kind, options.host_slice_bytes, !IntraPolicy(settings, op, rails.size()).may_compress());
   both.make_device = [&gpus, op, ranks = both.ranks, rails, settings, options](uint64_t count,
                                                                                DoneFn part_done) {
     OpDesc part = op;

@@ -24,6 +24,7 @@ struct GpuTaskOptions {
   // What large all-reduces over several GPUs are split by between their links and the host; null:
   // all goes over the links.
   std::shared_ptr<PathRates> paths = nullptr;
+  uint64_t communicator = 0;                  // the operation's, of those that `paths` tells apart
   size_t host_slice_bytes = size_t{2} << 20;  // of the host's part; a power of two
 };
 

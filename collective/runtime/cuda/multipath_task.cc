@@ -8,16 +8,19 @@
 
 namespace spccl::runtime {
 
-PathRates::Kind KindOf(const OpDesc& op, const std::vector<Gpu*>& rails) {
-  PathRates::Kind kind;
+PathRates::Kind KindOf(uint64_t communicator, const OpDesc& op, size_t ranks,
+                       const std::vector<Gpu*>& rails) {
+  PathRates::Kind kind{.communicator = communicator,
+                       .ranks = static_cast<uint32_t>(ranks),
+                       .dtype = op.dtype,
+                       .bytes = op.count * SizeOf(op.dtype)};
   for (const Gpu* const rail : rails) kind.gpus.push_back(rail->index());
-  kind.bytes = op.count * SizeOf(op.dtype);
   return kind;
 }
 
 MultipathTask::MultipathTask(Gpus& gpus, Options options, DoneFn done)
     : op_(options.op),
-      kind_(KindOf(options.op, options.rails)),
+      kind_(std::move(options.kind)),
       make_device_(std::move(options.make_device)),
       rates_(std::move(options.rates)),
       gate_(std::make_shared<RankGate>(gpus, options.rails, options.ranks)),

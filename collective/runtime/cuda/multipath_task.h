@@ -16,7 +16,8 @@
 namespace spccl::runtime {
 
 // What its operations' rates are kept by.
-PathRates::Kind KindOf(const OpDesc& op, const std::vector<Gpu*>& rails);
+PathRates::Kind KindOf(uint64_t communicator, const OpDesc& op, size_t ranks,
+                       const std::vector<Gpu*>& rails);
 
 // Two tasks that begin when all ranks are ready, and that end as one: the ranks are told when both
 // have. Where one fails the other is cancelled. Keep it as MakeGpuTask says.
@@ -32,6 +33,7 @@ class MultipathTask final : public Task {
     // The rest, or all, over the GPUs: the first `count` elements. Nobody is to be waited for.
     std::function<std::unique_ptr<Task>(uint64_t count, DoneFn done)> make_device;
     std::shared_ptr<PathRates> rates;
+    PathRates::Kind kind;
   };
   MultipathTask(Gpus& gpus, Options options, DoneFn done);
 

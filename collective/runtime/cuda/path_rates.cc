@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <utility>
 
 #include "collective/policy/multipath.h"
@@ -10,13 +9,13 @@
 namespace spccl::runtime {
 namespace {
 
-// Sets of GPUs, and sizes, that are told apart: more than a node has. What comes then goes over the
-// GPUs alone.
+// More than communicators of a node have at a time; then the kind goes that was idle for longest.
 constexpr size_t kMostKinds = 4096;
 
-// Enough slices for a trial to say how fast they follow each other, and no more than would be late
-// over a path of a fifth of the links' rate.
+// A first try: enough slices to say how fast they follow each other. A later one, where the host
+// was slow: as few as say that it is no longer.
 constexpr uint64_t kTrialSlices = 4;
+constexpr uint64_t kMostTrialSlices = 16;
 constexpr uint64_t kTrialShare = 8;
 
 // The weight of what is newest: of the first ones, as many as there are.
@@ -24,52 +23,94 @@ constexpr uint32_t kMemory = 4;
 
 }  // namespace
 
+// Of times, not of rates: one operation that took long then weighs as much as it took.
 void PathRates::Rate::Add(uint64_t bytes, int64_t ns) {
   if (bytes == 0 || ns <= 0) return;
-  const double rate = static_cast<double>(bytes) * 1e9 / static_cast<double>(ns);
   count = std::min(count + 1, kMemory);
-  bytes_per_second += (rate - bytes_per_second) / count;
+  ns_per_byte += (static_cast<double>(ns) / static_cast<double>(bytes) - ns_per_byte) / count;
+}
+
+// As far as whole slices can be: else a better split than this one may gain.
+bool PathRates::Known::Balanced(const Times& times) const {
+  const int64_t slice_ns = times.host_ns / static_cast<int64_t>(times.host_bytes / slice_bytes + 1);
+  const int64_t least_ns = std::min(times.device_ns, times.host_ns);
+  return std::max(times.device_ns, times.host_ns) - least_ns <= std::max(slice_ns, least_ns / 5);
 }
 
 uint64_t PathRates::HostBytes(Kind kind, uint64_t slice_bytes, bool dense) {
   const uint64_t bytes = kind.bytes;
-  if (!Covers(bytes)) return 0;
-  // Something is left for the GPUs.
-  const uint64_t most = bytes == 0 ? 0 : (bytes - 1) / slice_bytes;
-  if (share_) {
-    const double slices = *share_ * static_cast<double>(bytes) / static_cast<double>(slice_bytes);
-    const auto whole = static_cast<uint64_t>(std::lround(slices));
-    return std::min(std::max<uint64_t>(whole, 1), most) * slice_bytes;
-  }
+  if (!Covers(bytes) || bytes == 0) return 0;
   kind.bytes = std::bit_floor(bytes);
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(kind);
-  if (found == known_.end()) return 0;
-  Known& known = found->second;
-  if (known.device.count == 0 || !(dense || known.dense)) return 0;
+  Known* const known = found == known_.end() ? nullptr : &found->second;
+  const uint32_t in_a_row = known == nullptr ? 0 : known->dense_in_a_row;
+  if (!dense && in_a_row < options_.dense_in_a_row) return 0;
   uint64_t host_bytes = 0;
-  if (known.host.count > 0) {
-    host_bytes = policy::SplitPaths({.rate = known.device.bytes_per_second},
-                                    {.rate = known.host.bytes_per_second}, bytes, slice_bytes)
+  if (options_.share) {
+    const double slices =
+        *options_.share * static_cast<double>(bytes) / static_cast<double>(slice_bytes);
+    host_bytes = static_cast<uint64_t>(slices) * slice_bytes;
+  } else if (known != nullptr && known->alone.count > 0) {
+    host_bytes = Measured(known, bytes, slice_bytes);
+  }
+  // Something is left for the GPUs.
+  return std::min(host_bytes, (bytes - 1) / slice_bytes * slice_bytes);
+}
+
+uint64_t PathRates::Measured(Known* known, uint64_t bytes, uint64_t slice_bytes) {
+  uint64_t host_bytes = 0;
+  known->tries = false;
+  known->slice_bytes = slice_bytes;
+  // Where both paths share a bottleneck, each has a rate and both together gain nothing.
+  const bool gains =
+      known->split.count < kJudgedBy ||
+      known->split.bytes_per_second() >= kLeastGain * known->alone.bytes_per_second();
+  if (known->host.count > 0 && gains) {
+    host_bytes = policy::SplitPaths({.rate = known->device.bytes_per_second()},
+                                    {.rate = known->host.bytes_per_second()}, bytes, slice_bytes)
                      .host_bytes;
   }
-  if (host_bytes == 0 && known.since_host >= kTryEvery) {
-    host_bytes = std::max(kTrialSlices, bytes / kTrialShare / slice_bytes) * slice_bytes;
+  if (host_bytes > 0) {
+    known->since_host = 0;
+    if (++known->since_alone < kTryEvery) return host_bytes;
+    known->since_alone = 0;
+    return 0;
   }
-  known.since_host = host_bytes == 0 ? known.since_host + 1 : 0;
-  return std::min(host_bytes, most * slice_bytes);
+  if (known->since_host < kTryEvery) {
+    ++known->since_host;
+    return 0;
+  }
+  known->since_host = 0;
+  known->tries = true;
+  known->split = {};  // if it is to be split again, that is judged anew
+  const uint64_t most = known->host.count > 0 ? kTrialSlices : kMostTrialSlices;
+  return std::clamp(bytes / kTrialShare / slice_bytes, kTrialSlices, most) * slice_bytes;
+}
+
+PathRates::Known& PathRates::KnownOf(Kind kind) {
+  if (known_.size() >= kMostKinds && !known_.contains(kind)) {
+    known_.erase(std::min_element(known_.begin(), known_.end(), [](const auto& a, const auto& b) {
+      return a.second.used < b.second.used;
+    }));
+  }
+  Known& known = known_[std::move(kind)];
+  known.used = ++noted_;
+  return known;
 }
 
 void PathRates::Note(Kind kind, const Times& times) {
-  if (share_) return;
   kind.bytes = std::bit_floor(kind.bytes);
   const std::lock_guard lock(mutex_);
-  if (known_.size() >= kMostKinds && !known_.contains(kind)) return;
-  Known& known = known_[std::move(kind)];
-  known.dense = times.dense;
+  Known& known = KnownOf(std::move(kind));
+  known.dense_in_a_row = times.dense ? known.dense_in_a_row + 1 : 0;
   // Compressed, the links are as fast as their data is sparse.
-  if (times.dense) known.device.Add(times.device_bytes, times.device_ns);
+  if (!times.dense) return;
+  if (times.host_bytes == 0) return known.alone.Add(times.device_bytes, times.device_ns);
+  known.device.Add(times.device_bytes, times.device_ns);
   known.host.Add(times.host_bytes, times.host_ns);
+  if (known.tries || !known.Balanced(times)) return;
+  known.split.Add(times.device_bytes + times.host_bytes, std::max(times.device_ns, times.host_ns));
 }
 
 }  // namespace spccl::runtime

@@ -114,13 +114,19 @@ class SplitOperation {
   std::optional<ChannelThreads> threads_;
 };
 
+// Of operations of any size, and also of those that may be compressed.
+inline runtime::PathRates::Options ForcedOptions(double share) {
+  return {.share = share, .least_bytes = 0, .dense_in_a_row = 0};
+}
+
 inline std::shared_ptr<runtime::PathRates> Forced(double share) {
-  return std::make_shared<runtime::PathRates>(share);
+  return std::make_shared<runtime::PathRates>(ForcedOptions(share));
 }
 
 inline uint64_t ExpectedHostBytes(const SplitCase& c) {
   if (std::set<int>(c.gpus.begin(), c.gpus.end()).size() < 2) return 0;
-  return runtime::PathRates(c.share).HostBytes({.bytes = c.bytes()}, c.host_slice_bytes, true);
+  runtime::PathRates rates(ForcedOptions(c.share));
+  return rates.HostBytes({.bytes = c.bytes()}, c.host_slice_bytes, true);
 }
 
 }  // namespace spccl::testing
