@@ -51,6 +51,9 @@ class GpuDevice final : public Gpu {
   absl::StatusOr<transport::Frame> TakePinned(size_t bytes) override {
     return pinned_->Take(bytes);
   }
+  absl::StatusOr<transport::Frame> TakeSparePinned(size_t bytes, bool make) override {
+    return pinned_->TakeSpare(bytes, make);
+  }
   absl::StatusOr<uint64_t> ScratchOf(uint64_t lane, size_t bytes) override;
   size_t frames_out() const override { return frames_->frames_out() + pinned_->frames_out(); }
 

@@ -70,6 +70,9 @@ class Gpu {
   virtual absl::StatusOr<transport::Frame> TakeFrame(size_t bytes) = 0;
   // A frame in pinned memory of the host.
   virtual absl::StatusOr<transport::Frame> TakePinned(size_t bytes) = 0;
+  // The same for those who can do without: frees nothing, so that it waits for no GPU, and leaves
+  // half of it to the others. `make`: if none is kept, it may be pinned.
+  virtual absl::StatusOr<transport::Frame> TakeSparePinned(size_t bytes, bool make) = 0;
   // Memory for what a kernel needs beside its operands, one of each lane's stream; what an earlier
   // user left is in it. Issuing thread.
   virtual absl::StatusOr<uint64_t> ScratchOf(uint64_t lane, size_t bytes) = 0;

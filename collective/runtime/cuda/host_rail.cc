@@ -15,6 +15,8 @@ namespace {
 
 // One comes down, one goes up, one is reduced, and one more so that none of the three waits.
 constexpr size_t kMostSlots = 4;
+// Frames that an operation has pinned when it pins no more for another slot.
+constexpr size_t kMostMade = 8;
 // Several for a slice, so that channel threads share it; all inputs' are in the cache together.
 constexpr size_t kPieceBytes = size_t{256} << 10;
 
@@ -69,22 +71,34 @@ HostRail::HostRail(Gpus& gpus, Gpu& home, const OpDesc& op, std::span<const Rank
   SPCCL_CHECK(op.kind == OpKind::kAllReduce && first < op.count);
 }
 
-absl::StatusOr<HostRail::Slot> HostRail::TakeSlot() {
+absl::StatusOr<HostRail::Slot> HostRail::TakeSlot(size_t* made) {
+  // The first one it needs; what is pinned for another makes the operation wait.
+  const bool make = slots_.empty() || *made < kMostMade;
+  const size_t bytes = slice_elements_ * width_;
   Slot slot;
   for (const RankBuffers& rank : ranks_) {
     Gpu& gpu = gpus_.at(static_cast<size_t>(rank.send.gpu()));
-    SPCCL_ASSIGN_OR_RETURN(transport::Frame frame, gpu.TakePinned(slice_elements_ * width_));
-    slot.inputs.push_back(std::move(frame));
+    absl::StatusOr<transport::Frame> frame = gpu.TakeSparePinned(bytes, /*make=*/false);
+    if (!frame.ok() && make) {
+      frame = gpu.TakeSparePinned(bytes, /*make=*/true);
+      ++*made;
+    }
+    if (!frame.ok()) return frame.status();
+    slot.inputs.push_back(*std::move(frame));
   }
   return slot;
 }
 
 absl::Status HostRail::TakeMemory() {
   const uint64_t slices = (op_.count - first_ + slice_elements_ - 1) / slice_elements_;
+  size_t made = 0;
   while (slots_.size() < std::min<uint64_t>(slices, kMostSlots)) {
-    absl::StatusOr<Slot> slot = TakeSlot();
+    absl::StatusOr<Slot> slot = TakeSlot(&made);
     if (!slot.ok() && slots_.empty()) return slot.status();
-    if (!slot.ok()) break;
+    if (!slot.ok()) {
+      warms_ = made >= kMostMade;
+      break;
+    }
     slots_.push_back(*std::move(slot));
   }
   return absl::OkStatus();

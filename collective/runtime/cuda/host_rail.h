@@ -31,8 +31,9 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
   HostRail(Gpus& gpus, Gpu& home, const OpDesc& op, std::span<const RankBuffers> ranks,
            uint64_t first, size_t slice_bytes, DoneFn done);
 
-  // Pinned memory for all that it does, or for less of it at a time. After an error it can only be
-  // cancelled. Before Begin, and not while another thread may cancel it.
+  // Pinned memory for all that it does, or for less of it at a time: what is kept, and little that
+  // is new. Waits for no GPU. After an error it can only be cancelled. Before Begin, and not while
+  // another thread may cancel it.
   absl::Status TakeMemory();
   // The ranks' buffers may be touched. After a Cancel it does nothing.
   void Begin();
@@ -42,6 +43,9 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
   // Starts nothing more; what is under way ends first. Before Begin: DoneFn comes from within.
   void Cancel(absl::Status reason, int culprit_rank) override;
   TaskLook Look() override;
+
+  // Whether some was left for the next one to pin. After TakeMemory.
+  bool warms() const { return warms_; }
 
   uint64_t bytes() const { return (op_.count - first_) * width_; }
 
@@ -57,7 +61,8 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
     std::shared_ptr<Join> join;
   };
 
-  absl::StatusOr<Slot> TakeSlot();
+  // `made`: frames that were pinned for it are added.
+  absl::StatusOr<Slot> TakeSlot(size_t* made);
   Detached Lead(std::shared_ptr<HostRail> self, Slot* slot);
   bool NextSlice(Slot* slot);
   std::shared_ptr<Join> StartCopies(const Slot& slot, Gpu::Way way);
@@ -76,6 +81,7 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
   const uint64_t first_;
   const uint64_t slice_elements_, piece_elements_;
   std::vector<Slot> slots_;  // the home thread's, once started
+  bool warms_ = false;
 
   std::mutex mutex_;
   DoneFn done_;

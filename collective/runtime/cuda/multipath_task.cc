@@ -71,6 +71,7 @@ void MultipathTask::Begin(const absl::Status& ready) {
       device_ = device;
       times_.device_bytes = kind_.bytes - host_bytes;
       times_.host_bytes = host_bytes;
+      times_.warms = goes_by_host && host->warms();
       began_ns_ = MonotonicNanos();
     }
   }

@@ -18,6 +18,9 @@ constexpr uint64_t kTrialSlices = 4;
 constexpr uint64_t kMostTrialSlices = 16;
 constexpr uint64_t kTrialShare = 8;
 
+// Memory for the host's part that grows with each try is there by then.
+constexpr uint32_t kMostWarmed = 4;
+
 // The weight of what is newest: of the first ones, as many as there are.
 constexpr uint32_t kMemory = 4;
 
@@ -107,6 +110,11 @@ void PathRates::Note(Kind kind, const Times& times) {
   // Compressed, the links are as fast as their data is sparse.
   if (!times.dense) return;
   if (times.host_bytes == 0) return known.alone.Add(times.device_bytes, times.device_ns);
+  if (times.warms) {
+    if (++known.warmed <= kMostWarmed) known.since_host = kTryEvery;  // at once again
+    return;
+  }
+  known.warmed = 0;
   known.device.Add(times.device_bytes, times.device_ns);
   known.host.Add(times.host_bytes, times.host_ns);
   if (known.tries || !known.Balanced(times)) return;

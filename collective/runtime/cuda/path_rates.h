@@ -31,7 +31,8 @@ class PathRates {
   struct Times {
     uint64_t device_bytes = 0, host_bytes = 0;
     int64_t device_ns = 0, host_ns = 0;
-    bool dense = true;  // nothing was compressed on the GPUs' links
+    bool dense = true;   // nothing was compressed on the GPUs' links
+    bool warms = false;  // the host had less memory than the next one will have
   };
 
   static constexpr uint64_t kLeastBytes = uint64_t{32} << 20;
@@ -76,6 +77,7 @@ class PathRates {
     uint32_t dense_in_a_row = 0;
     uint32_t since_host = kTryEvery;  // operations that left the host alone
     uint32_t since_alone = 0;         // and that did not
+    uint32_t warmed = 0;              // tries that say nothing, since the last one that did
     bool tries = false;               // the last one's share was no split, but a try
     uint64_t slice_bytes = 1;         // the last one's
     uint64_t used = 0;                // when it was last noted

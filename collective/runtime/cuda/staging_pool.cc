@@ -33,8 +33,29 @@ absl::StatusOr<Frame> StagingPool::Take(size_t bytes) {
     block = made.ok() ? *made : TakeKept(size, kSizes - 1);
     if (block == nullptr) return made.status();
   }
+  return Out(block);
+}
+
+absl::StatusOr<Frame> StagingPool::TakeSpare(size_t bytes, bool make) {
+  const size_t capacity = std::bit_ceil(std::max(bytes, size_t{1} << kSmallest));
+  const int size = std::countr_zero(capacity) - kSmallest;
+  SPCCL_CHECK(size < kSizes);
+  Lock lock(mutex_);
+  if (out_bytes_ + capacity > most_bytes_ / 2) {
+    return absl::ResourceExhaustedError("staging: half of it is in use");
+  }
+  if (Block* const kept = TakeKept(size, size); kept != nullptr) return Out(kept);
+  if (!make || bytes_ + capacity > most_bytes_ / 2) {
+    return absl::ResourceExhaustedError("staging: none of that size is kept");
+  }
+  SPCCL_ASSIGN_OR_RETURN(Block* const made, Make(&lock, capacity));
+  return Out(made);
+}
+
+Frame StagingPool::Out(Block* block) {
   block->owners.store(1, std::memory_order_relaxed);  // nobody else knows it
   ++out_;
+  out_bytes_ += block->capacity_bytes;
   return Frame(block);
 }
 
@@ -119,6 +140,7 @@ void StagingPool::FreeAll(const std::vector<Block*>& blocks) {
 void StagingPool::Give(Block* block) {
   const std::lock_guard lock(mutex_);
   --out_;
+  out_bytes_ -= block->capacity_bytes;
   free_[std::countr_zero(block->capacity_bytes) - kSmallest].push_back(block);
 }
 

@@ -37,6 +37,9 @@ class StagingPool final : public transport::FrameHome {
 
   // ResourceExhausted: nor by giving up what is kept, as far as that may be freed now.
   absl::StatusOr<transport::Frame> Take(size_t bytes);
+  // As Take, for those who can do without: frees nothing, and leaves half of `most_bytes` to the
+  // others. `make`: whether new memory may be made, too.
+  absl::StatusOr<transport::Frame> TakeSpare(size_t bytes, bool make);
   void Give(transport::FrameBlock* block) override;
   size_t frames_out() const;
 
@@ -49,6 +52,7 @@ class StagingPool final : public transport::FrameHome {
 
   void FreeAll(const std::vector<Block*>& blocks);
   // The following require mutex_.
+  transport::Frame Out(Block* block);
   Block* TakeKept(int size, int largest);
   // Takes away blocks that are kept, to be freed, until so many more bytes may be made.
   bool MakeRoom(size_t bytes, std::vector<Block*>* freed);
@@ -61,6 +65,7 @@ class StagingPool final : public transport::FrameHome {
   mutable std::mutex mutex_;
   size_t bytes_ = 0;  // out and kept
   size_t out_ = 0;    // frames
+  size_t out_bytes_ = 0;
   std::array<std::vector<Block*>, kSizes> free_;
   std::vector<void*> headers_;  // of blocks that were freed
 };

@@ -112,6 +112,31 @@ TEST(GpusTest, AGpuThatCannotBeUsedIsLeftOut) {
   EXPECT_EQ(gpus->at(0).index(), 0);
 }
 
+// For who can do without: nothing is freed for it, nor more than half taken.
+TEST(GpusTest, SparePinnedMemoryLeavesHalfAndFreesNothing) {
+  Gpus::Options options = FakeGpuOptions();
+  options.staging_bytes = 1 << 20;
+  const auto gpus = OpenFakeGpus(options);
+  Gpu& gpu = gpus->at(0);
+  EXPECT_EQ(gpu.TakeSparePinned(1 << 18, /*make=*/false).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  std::vector<transport::Frame> frames;
+  for (int i = 0; i < 2; ++i) {
+    auto frame = gpu.TakeSparePinned(1 << 18, /*make=*/true);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    frames.push_back(*std::move(frame));
+  }
+  EXPECT_FALSE(gpu.TakeSparePinned(1024, /*make=*/true).ok());
+  EXPECT_TRUE(gpu.TakePinned(1 << 18).ok());
+  frames.clear();
+  EXPECT_TRUE(gpu.TakeSparePinned(1 << 18, /*make=*/false).ok());
+  // To make it, something that is kept would have to be freed.
+  const uint64_t held = Holdings().host;
+  EXPECT_FALSE(gpu.TakeSparePinned(1 << 19, /*make=*/true).ok());
+  EXPECT_EQ(Holdings().host, held);
+  EXPECT_EQ(gpu.frames_out(), 0U);
+}
+
 TEST(GpusTest, StagingIsBoundedAndKept) {
   Gpus::Options options = FakeGpuOptions();
   options.staging_bytes = 1 << 20;

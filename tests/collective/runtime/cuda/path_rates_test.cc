@@ -63,6 +63,30 @@ TEST(PathRatesTest, ATryThatCameToNothingIsNotRepeatedAtOnce) {
   EXPECT_EQ(tried, 1U);
 }
 
+TEST(PathRatesTest, ATryWithLittleMemoryIsRepeatedAtOnceAndSaysNothing) {
+  PathRates rates;
+  rates.Note(Of(kBytes), Take(kBytes, 0, 100e9, 1));
+  PathRates::Times slow = Take(kBytes, 16 * kSlice, 100e9, 1e9);
+  slow.warms = true;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, true), 16 * kSlice);
+    rates.Note(Of(kBytes), slow);
+  }
+  EXPECT_EQ(rates.HostBytes(Of(kBytes), kSlice, true), 16 * kSlice);
+  rates.Note(Of(kBytes), Take(kBytes, 16 * kSlice, 100e9, 50e9));
+  EXPECT_NEAR(static_cast<double>(rates.HostBytes(Of(kBytes), kSlice, true)), kBytes / 3.0, kSlice);
+  // Not for ever.
+  PathRates others;
+  others.Note(Of(kBytes), Take(kBytes, 0, 100e9, 1));
+  uint32_t tries = 0;
+  for (uint32_t i = 0; i < PathRates::kTryEvery; ++i) {
+    if (others.HostBytes(Of(kBytes), kSlice, true) == 0) continue;
+    ++tries;
+    others.Note(Of(kBytes), slow);
+  }
+  EXPECT_EQ(tries, 5U);
+}
+
 TEST(PathRatesTest, FollowsWhatChanges) {
   PathRates rates;
   for (int i = 0; i < 3; ++i) {
