@@ -111,9 +111,9 @@ class Task {
   void SetOperation(uint64_t operation) { operation_ = operation; }
   uint64_t operation() const { return operation_; }
 
-  // Whether it runs by itself, on GPUs: it is then started, once, and nobody calls RunOne; its
-  // DoneFn is called by a thread of its own, or from within Start or Cancel, and it may be let go
-  // from then on. Else channel threads run it, slice by slice.
+  // Whether it runs by itself, on GPUs: it is then started, once, and nobody calls RunOne but that
+  // of ForChannels; its DoneFn is called by a thread of its own, or from within Start or Cancel,
+  // and it may be let go from then on. Else channel threads run it, slice by slice.
   virtual bool RunsItself() const { return false; }
   virtual void Start() {}
   // What of a task that runs itself is for channel threads, to be queued for them before Start;

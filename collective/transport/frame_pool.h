@@ -42,6 +42,8 @@ class FrameHome {
 // The memory of one frame, as its home made it.
 struct FrameBlock {
   std::atomic<uint32_t> owners{1};
+  // Somebody may still write to it, who knows when: its home gives it to nobody any more.
+  bool lost = false;
   int32_t gpu = -1;  // whose memory `data` is: a number of runtime::Gpus; -1: the host's
   FrameHome* home = nullptr;
   std::byte* data = nullptr;
@@ -81,6 +83,8 @@ class Frame {
   size_t capacity_bytes() const { return block_->capacity_bytes; }
   size_t size_bytes() const { return size_bytes_; }
   void set_size_bytes(size_t bytes) { size_bytes_ = bytes; }
+  // See FrameBlock::lost. Of frames whose home knows of it (runtime::StagingPool); the only owner.
+  void Lose() { block_->lost = true; }
   // From now until this owner gives the frame up, which a transport does when it has put it out,
   // the meter runs. Nothing of Share().
   void Meter(std::shared_ptr<BusyMeter> meter) {

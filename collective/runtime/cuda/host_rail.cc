@@ -119,18 +119,27 @@ void HostRail::Begin() {
 // One slice after the other, until there is none left. `self`: what is led keeps the rail.
 Detached HostRail::Lead([[maybe_unused]] std::shared_ptr<HostRail> self, Slot* slot) {
   co_await ThreadOf(home_);
+  bool copies_ended = true;
   while (NextSlice(slot)) {
     absl::Status status = co_await Arrived(StartCopies(*slot, Gpu::Way::kDown));
     if (status.ok()) status = co_await Arrived(QueuePieces(*slot));
     if (status.ok()) status = co_await Arrived(StartCopies(*slot, Gpu::Way::kUp));
     if (!status.ok()) {
+      copies_ended = AllGpusWork();
       Fail(std::move(status), -1);
       break;
     }
     const std::lock_guard lock(mutex_);
     ++slices_done_;
   }
-  EndSlot(slot);
+  EndSlot(slot, copies_ended);
+}
+
+// Where one has failed, its copies have ended for us only.
+bool HostRail::AllGpusWork() const {
+  return std::all_of(used_.begin(), used_.end(), [this](int index) {
+    return gpus_.at(static_cast<size_t>(index)).status().ok();
+  });
 }
 
 bool HostRail::NextSlice(Slot* slot) {
@@ -200,7 +209,7 @@ Progress HostRail::RunOne(Scratch /*scratch*/) {
 }
 
 // In the first input's place, as the kernel for GPUs combines them: in rank order, rounded once.
-void HostRail::RunPiece(const Piece& piece) const {
+void HostRail::RunPiece(const Piece& piece) {
   const int64_t began_ns = MonotonicNanos();
   const uint64_t offset = piece.first * width_;
   std::vector<const void*> inputs;
@@ -208,13 +217,19 @@ void HostRail::RunPiece(const Piece& piece) const {
   void* const output = piece.slot->inputs[0].data() + offset;
   Reduce(op_.dtype, op_.redop, inputs, std::span<void* const>(&output, 1), piece.elements,
          /*streaming=*/false);
+  const int64_t ended_ns = MonotonicNanos();
+  {
+    const std::lock_guard lock(mutex_);
+    ++pieces_done_;
+    result_.stats.reduce_ns += static_cast<uint64_t>(ended_ns - began_ns);
+  }
   SpanRing* const ring = SpanRing::OfThisThread();
   if (ring == nullptr) return;
   Span span{.operation = operation(),
             .bytes = static_cast<uint32_t>(piece.elements * width_),
             .lane = static_cast<uint32_t>((piece.slot->first - first_) / slice_elements_),
             .kind = SpanKind::kLocal};
-  span.SetTimes(began_ns, MonotonicNanos());
+  span.SetTimes(began_ns, ended_ns);
   ring->Write(span);
 }
 
@@ -231,7 +246,10 @@ void HostRail::Fail(absl::Status status, int culprit_rank) {
   for (const Piece& piece : dropped) piece.join->Arrive(status);
 }
 
-void HostRail::EndSlot(Slot* slot) {
+void HostRail::EndSlot(Slot* slot, bool copies_ended) {
+  for (transport::Frame& frame : slot->inputs) {
+    if (!copies_ended) frame.Lose();
+  }
   slot->inputs.clear();
   {
     const std::lock_guard lock(mutex_);
@@ -270,9 +288,12 @@ TaskLook HostRail::Look() {
   TaskLook look;
   const std::lock_guard lock(mutex_);
   look.total = (op_.count - first_ + slice_elements_ - 1) / slice_elements_;
-  look.progress = look.taken = slices_done_;
+  look.taken = (next_ - first_ + slice_elements_ - 1) / slice_elements_;
+  look.progress = look.taken + pieces_done_ + slices_done_;
   if (ended_) return look;
-  look.lines.push_back({.doing = started_ ? TaskLook::Doing::kRuns : TaskLook::Doing::kQueued,
+  // Pieces that lie there wait for a channel thread.
+  const bool runs = started_ && pieces_.empty();
+  look.lines.push_back({.doing = runs ? TaskLook::Doing::kRuns : TaskLook::Doing::kQueued,
                         .step = "reduce over the host",
                         .count = started_ ? leading_ : 1});
   return look;

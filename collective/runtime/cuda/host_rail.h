@@ -67,9 +67,11 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
   bool NextSlice(Slot* slot);
   std::shared_ptr<Join> StartCopies(const Slot& slot, Gpu::Way way);
   std::shared_ptr<Join> QueuePieces(const Slot& slot);
-  void RunPiece(const Piece& piece) const;
+  void RunPiece(const Piece& piece);
   void Fail(absl::Status status, int culprit_rank);
-  void EndSlot(Slot* slot);
+  // Its frames are given back, or kept for good where a broken GPU may still write to them.
+  void EndSlot(Slot* slot, bool copies_ended);
+  bool AllGpusWork() const;
   void End();
 
   Gpus& gpus_;
@@ -88,7 +90,7 @@ class HostRail final : public Task, public std::enable_shared_from_this<HostRail
   OpResult result_;
   std::deque<Piece> pieces_;  // to be reduced
   uint64_t next_ = 0;         // the next slice's first element
-  uint64_t slices_done_ = 0;
+  uint64_t pieces_done_ = 0, slices_done_ = 0;
   size_t leading_ = 0;  // slots under way
   bool started_ = false, failed_ = false, ended_ = false;
 };

@@ -17,6 +17,7 @@ StagingPool::StagingPool(int gpu, size_t most_bytes, Source source)
 StagingPool::~StagingPool() {
   SPCCL_CHECK(out_ == 0);
   for (const std::vector<Block*>& blocks : free_) FreeAll(blocks);
+  FreeAll(lost_);
 }
 
 absl::StatusOr<Frame> StagingPool::Take(size_t bytes) {
@@ -141,6 +142,7 @@ void StagingPool::Give(Block* block) {
   const std::lock_guard lock(mutex_);
   --out_;
   out_bytes_ -= block->capacity_bytes;
+  if (block->lost) return lost_.push_back(block);
   free_[std::countr_zero(block->capacity_bytes) - kSmallest].push_back(block);
 }
 

@@ -67,6 +67,7 @@ class StagingPool final : public transport::FrameHome {
   size_t out_ = 0;    // frames
   size_t out_bytes_ = 0;
   std::array<std::vector<Block*>, kSizes> free_;
+  std::vector<Block*> lost_;
   std::vector<void*> headers_;  // of blocks that were freed
 };
 

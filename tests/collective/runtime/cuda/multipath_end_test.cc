@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/runtime/cuda/host_rail.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
@@ -28,6 +29,7 @@ using spccl::testing::FakeGpuOptions;
 using spccl::testing::FirstDifference;
 using spccl::testing::Forced;
 using spccl::testing::FramesOut;
+using spccl::testing::GpuRanks;
 using spccl::testing::OpenFakeGpus;
 using spccl::testing::SplitCase;
 using spccl::testing::SplitOperation;
@@ -123,6 +125,9 @@ TEST(MultipathEndTest, CancelNeedsNoChannelThread) {
   running.StartUntilDown();
   EXPECT_EQ(running.outcome.calls(), 0);
   EXPECT_THAT(Doing(running.task->Look()), HasSubstr("over the host"));
+  const std::vector<TaskLook::Line> lines = running.task->Look().lines;
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.back().doing, TaskLook::Doing::kQueued);
   running.task->Cancel(absl::AbortedError("enough"), 0);
   EXPECT_EQ(running.Wait().status, absl::AbortedError("enough"));
   EXPECT_EQ(running.task->ForChannels()->RunOne({}), Progress::kDone);
@@ -159,6 +164,23 @@ TEST(MultipathEndTest, PinnedMemoryIsShort) {
       EXPECT_FALSE(
           FirstDifference(c.op.dtype, running.ranks.Received(rank), expected[rank]).has_value());
     }
+  }
+}
+
+// What an operation has to wait for is little, however many ranks there are.
+TEST(MultipathEndTest, PinsLittleAtATime) {
+  const auto gpus = OpenFakeGpus();
+  SplitCase c;
+  c.op = {.count = 16384};
+  c.gpus = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
+  const GpuRanks ranks(*gpus, c.op, std::vector<Bytes>(10, Bytes(c.bytes())), c.gpus, 0);
+  for (const size_t slots : {1, 2, 3, 4, 4}) {
+    const auto rail = std::make_shared<HostRail>(*gpus, gpus->at(0), c.op, ranks.buffers(), 0,
+                                                 c.host_slice_bytes, [](const OpResult&) {});
+    EXPECT_TRUE(rail->TakeMemory().ok());
+    EXPECT_EQ(rail->warms(), slots < 4);
+    EXPECT_EQ(gpus->at(0).frames_out() + gpus->at(1).frames_out(), 10 * slots);
+    rail->Cancel(absl::OkStatus(), -1);
   }
 }
 
@@ -203,6 +225,8 @@ TEST(MultipathEndTest, ZABrokenGpuEndsBothParts) {
   EXPECT_EQ(running->outcome.calls(), 1);
   running->EndChannels();
   EXPECT_EQ(gpus->at(0).frames_out(), 0U);
+  // Nobody gets what the broken one may still write to.
+  EXPECT_FALSE(gpus->at(0).TakeSparePinned(c.host_slice_bytes, /*make=*/false).ok());
 }
 
 }  // namespace
