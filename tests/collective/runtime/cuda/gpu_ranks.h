@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,15 @@ namespace spccl::testing {
 
 inline cuda::DevicePtr PointerOf(const void* memory) {
   return reinterpret_cast<cuda::DevicePtr>(memory);
+}
+
+// Whoever has told an error lets the ranks go after that: until it has.
+inline void AwaitRelease(runtime::Gpus& gpus) {
+  for (size_t gpu = 0; gpu < gpus.count(); ++gpu) {
+    std::promise<void> passed;
+    gpus.at(gpu).Post([&passed] { passed.set_value(); });
+    passed.get_future().wait();
+  }
 }
 
 // Not thread-safe. A broken driver call ends the process.
@@ -39,6 +49,7 @@ class GpuRanks {
     }
   }
   ~GpuRanks() {
+    AwaitRelease(gpus_);
     for (Rank& rank : ranks_) {
       Use(rank.gpu);
       Check(driver_.StreamSynchronize(rank.stream));

@@ -22,6 +22,7 @@
 namespace spccl::runtime {
 namespace {
 
+using spccl::testing::AwaitRelease;
 using spccl::testing::Bytes;
 using spccl::testing::Fake;
 using spccl::testing::FakeGpuOptions;
@@ -52,13 +53,6 @@ T Ask(Gpu& gpu, const std::function<T()>& question) {
   std::unique_lock lock(mutex);
   SPCCL_CHECK(came.wait_for(lock, std::chrono::minutes(1), [&] { return answer.has_value(); }));
   return *std::move(answer);
-}
-
-// Whoever has told an error lets the ranks go after that: until it has.
-void AwaitRelease(Gpus& gpus) {
-  for (size_t gpu = 0; gpu < gpus.count(); ++gpu) {
-    (void)Ask<int>(gpus.at(gpu), [] { return 0; });
-  }
 }
 
 TEST(GpusTest, SaysWhatIsMissing) {
