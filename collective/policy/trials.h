@@ -9,10 +9,9 @@
 // A way goes several times in a row, and the first of them does not count: what came before it
 // leaves a link with credit for a burst, or without. One that needs more of the link than it gives
 // would be measured on what a frugal one saved up, and a frugal one on what it left. For the same
-// reason what counts of the way in use is not its best times, but what most of its times are
-// within. Another way is taken only if it is faster by more than kHysteresis. If that was luck, or
-// if the one before was left for a disturbance, it is looked at again soon, and then at growing
-// distances.
+// reason what counts of a way is not its best times, but what most of its times are within. Another
+// way is taken only if it is faster by more than kHysteresis. If that was luck, or if the one
+// before was left for a disturbance, it is looked at again soon, and then at growing distances.
 #pragma once
 
 #include <array>

@@ -152,14 +152,12 @@ Ratio OverBest(Use use) {
 TEST(TrialsLinkTest, ABurstThatPassesDoesNotDecide) {
   for (const double bucket : {64 * kKibibyte, 128 * kKibibyte, 256 * kKibibyte}) {
     for (const size_t burst : {3, 4, 5, 8}) {
-      for (const double pause_us : {2000.0, 6000.0}) {
-        const Use use = {.bucket = bucket, .burst = burst, .pause_us = pause_us};
-        const Ratio ratio = OverBest(use);
-        EXPECT_LE(ratio.mean, 1.06) << use;
-        // Half of coo's operations have credit, which is more than enough for all of pici's.
-        if (burst == 4) {
-          EXPECT_LE(ratio.worst, 1.3) << use;
-        }
+      const Use use = {.bucket = bucket, .burst = burst, .pause_us = 2000};
+      const Ratio ratio = OverBest(use);
+      EXPECT_LE(ratio.mean, 1.06) << use;
+      // Half of coo's operations have credit, which is enough for all but one of pici's.
+      if (burst == 4) {
+        EXPECT_LE(ratio.worst, 1.3) << use;
       }
     }
   }
