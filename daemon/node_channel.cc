@@ -1,5 +1,6 @@
 #include "daemon/node_channel.h"
 
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -9,6 +10,7 @@ namespace spccl::daemon {
 namespace {
 
 using transport::Frame;
+using transport::FrameSize;
 using transport::Sink;
 using transport::Tag;
 using transport::Transport;
@@ -27,6 +29,9 @@ class ComparedTransport final : public Transport {
   }
   absl::Status Send(const Tag& tag, Frame frame) override {
     return frames_->Send(tag, std::move(frame));
+  }
+  absl::Status AnnounceAhead(std::span<const FrameSize> sizes) override {
+    return frames_->AnnounceAhead(sizes);
   }
   bool TakesGpuFrames() const override { return frames_->TakesGpuFrames(); }
   bool HasRoom(uint32_t to) override { return frames_->HasRoom(to); }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "collective/plan/plan.h"
@@ -22,12 +23,22 @@ struct Tag {
   Phase phase = Phase::kReduceScatter;
 };
 
+// A frame that is not there yet.
+struct FrameSize {
+  Tag tag;
+  uint64_t bytes = 0;
+};
+
 // Where frames arrive. Methods are thread-safe, do not block, and may be called from within Send.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void OnFrame(const Tag& tag, Frame frame) = 0;
   virtual void OnPeerFailed(uint32_t rank, absl::Status reason) = 0;
+  // The frame is on its way, and has this size. Not all transports tell, nor of all frames; those
+  // that do tell once, before the frame's OnFrame, which does not begin before this has returned,
+  // and in the order in which frames of one lane from one participant to another arrive.
+  virtual void OnAnnounced(const FrameSize& /*size*/) {}
   // A rank that HasRoom was false for may have room again.
   virtual void OnRoom() {}
 };
@@ -49,6 +60,13 @@ class Transport {
   // Whether it carries frames that are in a GPU's memory (Frame::gpu), and brings such: those of
   // lane l in the memory of the l-th of the GPUs that the node's ranks use, modulo their number.
   virtual bool TakesGpuFrames() const { return false; }
+
+  // Tells the receivers the sizes of frames that will be sent, before they are there, so that room
+  // is made for them. Each is then sent with this size, if Stop does not come before. Thread-safe;
+  // may be called from within the sink, and may call it. An error is final, as Send's.
+  virtual absl::Status AnnounceAhead(std::span<const FrameSize> /*sizes*/) {
+    return absl::OkStatus();
+  }
 
   // Whether as little waits on the way to the rank that more should be sent. Where not, OnRoom
   // follows. What is sent all the same is taken: those who ask bound what waits. Thread-safe, does

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace spccl::transport {
 namespace {
@@ -31,6 +32,9 @@ class FakeNet::Port final : public Transport {
   absl::Status Send(const Tag& tag, Frame frame) override {
     return net_->Send(node_, tag, std::move(frame));
   }
+  absl::Status AnnounceAhead(std::span<const FrameSize> sizes) override {
+    return net_->AnnounceAhead(node_, sizes);
+  }
   bool HasRoom(uint32_t to) override { return net_->HasRoom(node_, to); }
   void Stop() override { net_->Stop(node_); }
 
@@ -50,8 +54,23 @@ absl::Status FakeNet::Send(uint32_t node, const Tag& tag, Frame frame) {
   if (nodes_[node].stopped) return absl::CancelledError("the transport has stopped");
   if (Dead(tag.to)) return absl::UnavailableError(absl::StrCat("rank ", tag.to, " is dead"));
   if (Dead(tag.from) || NodeOf(tag.to).stopped) return absl::OkStatus();
+  if (const auto owed = owed_.find(KeyOf(tag)); owed != owed_.end()) {
+    SPCCL_CHECK(owed->second == frame.size_bytes());
+    owed_.erase(owed);
+  }
   edges_[Edge(tag.from, tag.to, tag.lane)].push_back({tag, std::move(frame)});
   most_waiting_ = std::max(most_waiting_, ++NodeOf(tag.to).waiting);
+  return absl::OkStatus();
+}
+
+absl::Status FakeNet::AnnounceAhead(uint32_t node, std::span<const FrameSize> sizes) {
+  const std::lock_guard lock(mutex_);
+  if (nodes_[node].stopped) return absl::OkStatus();
+  for (const FrameSize& size : sizes) {
+    SPCCL_CHECK(&NodeOf(size.tag.from) == &nodes_[node] && &NodeOf(size.tag.to) != &nodes_[node]);
+    SPCCL_CHECK(owed_.emplace(KeyOf(size.tag), size.bytes).second);
+    ++told_ahead_;
+  }
   return absl::OkStatus();
 }
 
@@ -105,6 +124,14 @@ void FakeNet::Call(std::unique_lock<std::mutex>* lock, Node* node,
   left_sink_.notify_all();
 }
 
+FakeNet::Waiting* FakeNet::ToAnnounce(const Edge& edge, std::deque<Waiting>* waiting) {
+  if (!announces_ || &NodeOf(std::get<0>(edge)) == &NodeOf(std::get<1>(edge))) return nullptr;
+  const auto next = std::find_if(waiting->begin(), waiting->end(),
+                                 [](const Waiting& one) { return !one.announced; });
+  const bool may_wait = next != waiting->begin() && random_() % 2 == 0;
+  return next == waiting->end() || may_wait ? nullptr : &*next;
+}
+
 bool FakeNet::DeliverOne() {
   std::unique_lock lock(mutex_);
   if (Dies()) {
@@ -123,6 +150,12 @@ bool FakeNet::DeliverOne() {
   if (ready.empty()) return false;
   const auto edge = ready[random_() % ready.size()];
   Node& to = NodeOf(std::get<1>(edge->first));
+  if (Waiting* const announced = ToAnnounce(edge->first, &edge->second)) {
+    announced->announced = true;
+    const FrameSize size{.tag = announced->tag, .bytes = announced->frame.size_bytes()};
+    Call(&lock, &to, [&](Sink* sink) { sink->OnAnnounced(size); });
+    return true;
+  }
   Waiting next = std::move(edge->second.front());
   edge->second.pop_front();
   if (edge->second.empty()) edges_.erase(edge);
@@ -159,6 +192,11 @@ void FakeNet::Kill(uint32_t rank, uint64_t after, absl::Status reason) {
   reason_ = std::move(reason);
 }
 
+void FakeNet::AnnounceFrames() {
+  const std::lock_guard lock(mutex_);
+  announces_ = true;
+}
+
 void FakeNet::LimitRoom(size_t frames) {
   const std::lock_guard lock(mutex_);
   most_frames_ = frames;
@@ -172,6 +210,16 @@ uint64_t FakeNet::delivered() const {
 size_t FakeNet::most_waiting() const {
   const std::lock_guard lock(mutex_);
   return most_waiting_;
+}
+
+size_t FakeNet::told_ahead() const {
+  const std::lock_guard lock(mutex_);
+  return told_ahead_;
+}
+
+size_t FakeNet::owed() const {
+  const std::lock_guard lock(mutex_);
+  return owed_.size();
 }
 
 }  // namespace spccl::transport

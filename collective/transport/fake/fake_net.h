@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -43,12 +44,18 @@ class FakeNet {
   // all nodes but its own are told once (if there is only one, it is told).
   void Kill(uint32_t rank, uint64_t after, absl::Status reason);
 
+  // Frames between nodes are announced, one by one, before they are delivered.
+  void AnnounceFrames();
+
   // No node has room for more than so many frames that wait.
   void LimitRoom(size_t frames);
 
   uint64_t delivered() const;
   // The most frames that ever waited at once, for one node.
   size_t most_waiting() const;
+  // Sizes that were told by AnnounceAhead, and of these, what was not sent yet.
+  size_t told_ahead() const;
+  size_t owed() const;
 
  private:
   class Port;
@@ -63,9 +70,13 @@ class FakeNet {
   struct Waiting {
     Tag tag;
     Frame frame;
+    bool announced = false;
   };
+  using TagKey = std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, Phase>;
+  static TagKey KeyOf(const Tag& tag) { return {tag.from, tag.to, tag.lane, tag.chunk, tag.phase}; }
 
   absl::Status Send(uint32_t node, const Tag& tag, Frame frame);
+  absl::Status AnnounceAhead(uint32_t node, std::span<const FrameSize> sizes);
   bool HasRoom(uint32_t node, uint32_t to);
   void Stop(uint32_t node);
 
@@ -75,6 +86,8 @@ class FakeNet {
   bool Dies();  // true if the victim dies now
   bool Full(const Node& node) const { return most_frames_ != 0 && node.waiting >= most_frames_; }
   std::vector<uint32_t> Started() const;
+  // One of the edge's frames that may be announced now; null: none.
+  Waiting* ToAnnounce(const Edge& edge, std::deque<Waiting>* waiting);
   // Calls the node's sink without the lock.
   void Call(std::unique_lock<std::mutex>* lock, Node* node, const std::function<void(Sink*)>& what);
 
@@ -88,6 +101,9 @@ class FakeNet {
   uint64_t delivered_ = 0;
   std::function<void(Frame*)> corrupt_;
   std::function<void(Tag*)> retag_;
+  bool announces_ = false;
+  std::map<TagKey, uint64_t> owed_;
+  size_t told_ahead_ = 0;
   bool killing_ = false, died_ = false;
   uint32_t victim_ = 0;
   uint64_t after_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,14 @@ class MeshTransport final : public Transport {
     if (!here_[tag.to]) return far_->Send(tag, std::move(frame));
     sink_->OnFrame(tag, std::move(frame));
     return absl::OkStatus();
+  }
+  // What is for this node's ranks needs no room.
+  absl::Status AnnounceAhead(std::span<const FrameSize> sizes) override {
+    std::vector<FrameSize> far;
+    for (const FrameSize& size : sizes) {
+      if (!here_[size.tag.to]) far.push_back(size);
+    }
+    return far.empty() ? absl::OkStatus() : far_->AnnounceAhead(far);
   }
   bool TakesGpuFrames() const override { return far_->TakesGpuFrames(); }
   bool HasRoom(uint32_t to) override { return here_[to] || far_->HasRoom(to); }

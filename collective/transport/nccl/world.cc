@@ -22,7 +22,7 @@ class NcclTransport final : public OperationTransport {
   }
   bool HasRoom(uint32_t to) override { return world_->HasRoom(operation_, to); }
   void Stop() override { world_->Stop(operation_); }
-  absl::Status AnnounceAhead(std::span<const Size> sizes) override {
+  absl::Status AnnounceAhead(std::span<const FrameSize> sizes) override {
     return world_->AnnounceAhead(operation_, sizes);
   }
 

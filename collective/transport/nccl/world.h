@@ -76,16 +76,11 @@ struct OperationOptions {
 
 // The transport of one operation. Frames lie in the memory of their ranks' GPUs, and what is sent
 // is complete there. A frame of size 0 is one.
+//
+// OnAnnounced comes for every frame, once its bytes are at the sender and its place is here: by the
+// issuing thread of its GPU, as OnFrame later.
 class OperationTransport : public Transport {
  public:
-  struct Size {
-    Tag tag;
-    uint64_t bytes = 0;
-  };
-  // Tells the receivers the sizes of frames that ranks of this node will send, in this order for
-  // each lane, so that room is made for them before they are there. Each is then sent, with this
-  // size.
-  virtual absl::Status AnnounceAhead(std::span<const Size> sizes) = 0;
   bool TakesGpuFrames() const final { return true; }
 };
 

@@ -138,7 +138,10 @@ void WorldState::OnPartDone(Slot* slot, const std::shared_ptr<GroupPart>& part) 
     slot->ready_bytes -= CostOf(item.in.bytes);
     Operation& operation = *item.in.operation;
     if (operation.stopped || operation.failure.has_value()) continue;
-    operation.inbox[slot->local.rank].push_back({item.in.tag, std::move(item.in.frame)});
+    operation.inbox[slot->local.rank].push_back({.tag = item.in.tag,
+                                                 .bytes = item.in.bytes,
+                                                 .is_here = true,
+                                                 .frame = std::move(item.in.frame)});
     if (received.empty() || received.back() != item.in.operation) {
       received.push_back(item.in.operation);
     }

@@ -87,14 +87,16 @@ void WorldState::PostAcceptLocked(Slot* slot) {
   });
 }
 
-// In the order in which frames were announced and offered, which is the order of each lane.
+// In the order in which frames were announced and offered, which is the order of each lane. What is
+// ready cannot come before the sinks have heard of it: it will be delivered by this thread.
 void WorldState::Accept(Slot* slot) {
   Lock lock(mutex);
   slot->accept_posted = false;
   std::vector<Transfer> ready;
+  std::vector<OperationPtr> told;
   std::map<uint32_t, std::vector<uint64_t>> declined;
   while (!failure.has_value() && !closing && ready.size() < kMostItems &&
-         AcceptNextLocked(&lock, slot, &ready, &declined)) {
+         AcceptNextLocked(&lock, slot, &ready, &told, &declined)) {
   }
   if (failure.has_value() || closing) return;
   for (const auto& [node, ids] : declined) DeclineLocked(node, ids);
@@ -102,10 +104,12 @@ void WorldState::Accept(Slot* slot) {
     PostLocked(options.root, {.kind = MessageKind::kReady, .transfers = std::move(ready)});
   }
   Leave(&lock);
+  for (const OperationPtr& operation : told) Deliver(&lock, operation, slot->local.rank);
 }
 
 // False if there is nothing more to accept for now. Lets go of the lock while it makes room.
 bool WorldState::AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>* ready,
+                                  std::vector<OperationPtr>* told,
                                   std::map<uint32_t, std::vector<uint64_t>>* declined) {
   if (slot->pending.empty()) return false;
   const IncomingKey key = slot->pending.front();
@@ -125,6 +129,7 @@ bool WorldState::AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>*
     found = incoming.find(key);
     if (found == incoming.end()) return true;
     if (!frame.ok()) {
+      if (!found->second.offered) return true;  // once it is there, there may be room
       FailOperationLocked(found->second.operation, found->second.tag.to, frame.status());
       (*declined)[key.first].push_back(key.second);
       incoming.erase(found);
@@ -141,6 +146,9 @@ bool WorldState::AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>*
   in.operation->in_bytes[{in.tag.from, in.tag.to}] -= CostOf(in.bytes);
   ++slot->ready;
   slot->ready_bytes += CostOf(in.bytes);
+  in.operation->inbox[slot->local.rank].push_back(
+      {.tag = in.tag, .bytes = in.bytes, .is_here = false, .frame = {}});
+  if (told->empty() || told->back() != in.operation) told->push_back(in.operation);
   ready->push_back({.id = key.second, .from = in.from, .to = in.to, .bytes = in.bytes});
   return true;
 }
@@ -156,15 +164,19 @@ void WorldState::DeclineAllLocked(const OperationPtr& operation) {
 }
 
 void WorldState::Deliver(Lock* lock, const OperationPtr& operation, uint32_t rank) {
-  std::deque<Arrived>& inbox = operation->inbox[rank];
+  std::deque<Arrival>& inbox = operation->inbox[rank];
   while (operation->sink != nullptr && !operation->stopped && !operation->failure.has_value() &&
          !inbox.empty()) {
-    Arrived next = std::move(inbox.front());
+    Arrival next = std::move(inbox.front());
     inbox.pop_front();
     operation->in_sink.push_back(std::this_thread::get_id());
     Sink* const sink = operation->sink;
     lock->unlock();
-    sink->OnFrame(next.tag, std::move(next.frame));
+    if (next.is_here) {
+      sink->OnFrame(next.tag, std::move(next.frame));
+    } else {
+      sink->OnAnnounced({.tag = next.tag, .bytes = next.bytes});
+    }
     lock->lock();
     LeaveSinkLocked(operation.get());
   }

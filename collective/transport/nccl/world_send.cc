@@ -60,12 +60,12 @@ absl::Status WorldState::Send(const OperationPtr& operation, const Tag& tag, Fra
 }
 
 absl::Status WorldState::AnnounceAhead(const OperationPtr& operation,
-                                       std::span<const OperationTransport::Size> sizes) {
+                                       std::span<const FrameSize> sizes) {
   Lock lock(mutex);
   if (failure.has_value()) return AsLossLocked();
   if (operation->stopped || operation->failure.has_value()) return absl::OkStatus();
   std::set<Edge> edges;
-  for (const OperationTransport::Size& size : sizes) {
+  for (const FrameSize& size : sizes) {
     const uint64_t id = AddOutgoingLocked(operation, size.tag, size.bytes);
     operation->ahead[KeyOf(size.tag)].push_back(id);
     operation->out[EdgeOf(size.tag)].ahead.push_back(id);

@@ -57,8 +57,11 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
     uint64_t ahead_bytes = 0;      // the same of what was announced before it was there
   };
 
-  struct Arrived {
+  // What the sink is told of a frame: that it is on its way, or that it is here.
+  struct Arrival {
     Tag tag;
+    uint64_t bytes = 0;
+    bool is_here = false;
     Frame frame;
   };
 
@@ -76,7 +79,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
     std::map<uint32_t, uint64_t> unsent_bytes;     // by receiver: handed to us, not gone yet
     std::set<uint32_t> wants_room;
     bool tell_room = false;
-    std::map<uint32_t, std::deque<Arrived>> inbox;  // by rank of the world
+    std::map<uint32_t, std::deque<Arrival>> inbox;  // by rank of the world
     std::vector<std::thread::id> in_sink;           // one entry a call
   };
   using OperationPtr = std::shared_ptr<Operation>;
@@ -174,8 +177,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
 
   // world_send.cc
   absl::Status Send(const OperationPtr& operation, const Tag& tag, Frame frame);
-  absl::Status AnnounceAhead(const OperationPtr& operation,
-                             std::span<const OperationTransport::Size> sizes);
+  absl::Status AnnounceAhead(const OperationPtr& operation, std::span<const FrameSize> sizes);
   bool HasRoom(const OperationPtr& operation, uint32_t to);
   void PumpLocked(const OperationPtr& operation, const Edge& edge);
   void PumpAllLocked(const OperationPtr& operation);
@@ -192,6 +194,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   void PostAcceptLocked(Slot* slot);
   void Accept(Slot* slot);
   bool AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>* ready,
+                        std::vector<OperationPtr>* told,
                         std::map<uint32_t, std::vector<uint64_t>>* declined);
   void DeclineLocked(uint32_t node, const std::vector<uint64_t>& ids);
   // All of the operation but what the root knows of.

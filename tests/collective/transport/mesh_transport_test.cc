@@ -16,7 +16,9 @@ class CountingSink final : public Sink {
   }
   void OnPeerFailed(uint32_t /*rank*/, absl::Status /*reason*/) override {}
   void OnRoom() override { ++rooms; }
+  void OnAnnounced(const FrameSize& size) override { sizes.push_back(size); }
 
+  std::vector<FrameSize> sizes;
   std::vector<Tag> tags;
   std::vector<const std::byte*> data;
   int rooms = 0;
@@ -60,6 +62,32 @@ TEST(MeshTransportTest, ThereIsAlwaysRoomHereAndTheOtherSaysForThere) {
   ASSERT_TRUE(net.DeliverOne());
   EXPECT_EQ(here.rooms, 1);
   EXPECT_TRUE(mesh.HasRoom(2));
+}
+
+TEST(MeshTransportTest, SizesAheadGoToOtherNodesOnly) {
+  FakeNet net(1, {0, 0, 1});
+  net.AnnounceFrames();
+  MeshTransport mesh({true, true, false}, net.Open(0));
+  const auto other = net.Open(1);
+  CountingSink here, there;
+  mesh.Start(&here);
+  other->Start(&there);
+  const std::vector<FrameSize> sizes = {{.tag = {.from = 0, .to = 1}, .bytes = 7},
+                                        {.tag = {.from = 1, .to = 2}, .bytes = 100}};
+  ASSERT_TRUE(mesh.AnnounceAhead(std::span(sizes).first(1)).ok());
+  EXPECT_EQ(net.told_ahead(), 0);
+  ASSERT_TRUE(mesh.AnnounceAhead(sizes).ok());
+  EXPECT_EQ(net.told_ahead(), 1);
+  Frame frame = FramePool::Shared().Take(100);
+  frame.set_size_bytes(100);
+  ASSERT_TRUE(mesh.Send(sizes[1].tag, std::move(frame)).ok());
+  EXPECT_EQ(net.owed(), 0);
+  ASSERT_TRUE(net.DeliverOne());
+  ASSERT_EQ(there.sizes.size(), 1);
+  EXPECT_EQ(there.sizes[0].bytes, 100);
+  EXPECT_TRUE(there.tags.empty());
+  ASSERT_TRUE(net.DeliverOne());
+  EXPECT_EQ(there.tags.size(), 1);
 }
 
 }  // namespace

@@ -88,6 +88,10 @@ class TestNet {
     const std::lock_guard lock(mutex_);
     ends_[node].cut = true;
   }
+  // What was sent before has arrived.
+  void Flush() {
+    for (End& end : ends_) end.thread.Flush();
+  }
   void Stop() {
     for (End& end : ends_) end.thread.Finish();
   }

@@ -2,6 +2,7 @@
 // thread, and memory of its own kind, whose frames are counted.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -25,6 +26,12 @@ class Worker {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
     changed_.notify_all();
+  }
+  // What was posted before has run.
+  void Flush() {
+    std::promise<void> done;
+    Post([&] { done.set_value(); });
+    done.get_future().wait();
   }
   // What was posted runs first.
   void Finish() {
@@ -83,7 +90,11 @@ class TestGpu final : public Issuer, public FrameSource, public FrameHome {
   absl::StatusOr<Frame> Take(size_t bytes) override {
     {
       const std::lock_guard lock(mutex_);
-      if (full_) return absl::ResourceExhaustedError("the GPU's memory is full");
+      if (full_) {
+        refused_ = true;
+        changed_.notify_all();
+        return absl::ResourceExhaustedError("the GPU's memory is full");
+      }
       ++out_;
     }
     const size_t capacity = bytes + 1;
@@ -114,12 +125,18 @@ class TestGpu final : public Issuer, public FrameSource, public FrameHome {
     const std::lock_guard lock(mutex_);
     full_ = full;
   }
+  // Of memory, as it was full.
+  bool AwaitRefusal() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds{60}, [this] { return refused_; });
+  }
 
  private:
   const int number_;
   std::mutex mutex_;
   size_t out_ = 0;
-  bool full_ = false;
+  std::condition_variable changed_;
+  bool full_ = false, refused_ = false;
   Worker stream_, issuing_;
 };
 

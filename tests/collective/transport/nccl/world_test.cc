@@ -198,7 +198,7 @@ TEST(NcclWorldTest, SizesAheadNeverHoldUpWhatIsThere) {
       threads.emplace_back([&, rank] {
         OperationTransport& transport = *operation.transports[rank];
         const uint32_t next = (rank + 1) % kRanks;
-        std::vector<OperationTransport::Size> sizes;
+        std::vector<FrameSize> sizes;
         for (uint64_t lane = 0; lane < kLanes; ++lane) {
           for (uint32_t step = 0; step + 1 < kRanks; ++step) {
             const uint32_t chunk = (rank + kRanks - step) % kRanks;
