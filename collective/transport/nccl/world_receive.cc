@@ -31,7 +31,7 @@ absl::Status WorldState::TakeAnnounce(uint32_t node, const Message& message) {
       found->second.head = frame.head;
     }
     Slot* const slot = SlotOf(found->second.to);
-    slot->pending.push_back(found->first);
+    slot->pending.push_back({found->first, frame.offers});
     PostAcceptLocked(slot);
   }
   return absl::OkStatus();
@@ -87,8 +87,8 @@ void WorldState::PostAcceptLocked(Slot* slot) {
   });
 }
 
-// In the order in which frames were announced and offered, which is the order of each lane. What is
-// ready cannot come before the sinks have heard of it: it will be delivered by this thread.
+// In the order in which frames were offered, which is the order of each lane. What is ready cannot
+// come before the sinks have heard of it: it will be delivered by this thread.
 void WorldState::Accept(Slot* slot) {
   Lock lock(mutex);
   slot->accept_posted = false;
@@ -112,9 +112,9 @@ bool WorldState::AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>*
                                   std::vector<OperationPtr>* told,
                                   std::map<uint32_t, std::vector<uint64_t>>* declined) {
   if (slot->pending.empty()) return false;
-  const IncomingKey key = slot->pending.front();
+  const auto [key, offers] = slot->pending.front();
   auto found = incoming.find(key);
-  if (found != incoming.end() && found->second.offered &&
+  if (found != incoming.end() && offers &&
       (slot->ready >= kMostReady ||
        (slot->ready > 0 && slot->ready_bytes + CostOf(found->second.bytes) > kMostReadyBytes))) {
     return false;  // OnPartDone goes on
@@ -129,7 +129,7 @@ bool WorldState::AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>*
     found = incoming.find(key);
     if (found == incoming.end()) return true;
     if (!frame.ok()) {
-      if (!found->second.offered) return true;  // once it is there, there may be room
+      if (!offers) return true;  // once it is there, there may be room
       FailOperationLocked(found->second.operation, found->second.tag.to, frame.status());
       (*declined)[key.first].push_back(key.second);
       incoming.erase(found);
@@ -140,7 +140,7 @@ bool WorldState::AcceptNextLocked(Lock* lock, Slot* slot, std::vector<Transfer>*
     found->second.frame = *std::move(frame);
   }
   Incoming& in = found->second;
-  if (!in.offered || in.ready) return true;
+  if (!offers) return true;
   in.ready = true;
   SetHead(in.head, &in.frame);
   in.operation->in_bytes[{in.tag.from, in.tag.to}] -= CostOf(in.bytes);

@@ -116,6 +116,12 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
     std::array<std::byte, kHeadBytes> head = {};
   };
   using IncomingKey = std::pair<uint32_t, uint64_t>;  // node, its id
+  // What came of a frame: its size alone, or that its bytes are there. Only the latter makes it
+  // ready: sizes may be told in another order.
+  struct Pending {
+    IncomingKey key;
+    bool offers = false;
+  };
 
   // What a GroupPart keeps.
   struct PartFrames {
@@ -133,7 +139,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
     bool up = false, ended = false;
     bool poll_posted = false;
     bool accept_posted = false;
-    std::deque<IncomingKey> pending;  // in the order in which they were announced or offered
+    std::deque<Pending> pending;  // in the order in which they were announced or offered
     size_t ready = 0;
     uint64_t ready_bytes = 0;
   };

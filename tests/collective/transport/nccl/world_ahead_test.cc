@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -114,6 +115,37 @@ TEST(NcclAheadTest, FramesAreAnnouncedOnceAndInOrderBeforeTheyCome) {
     sender->Stop();
   }
   EXPECT_THAT(Fake().violations(), testing::IsEmpty());
+}
+
+// All of it is with the receiver before it looks.
+TEST(NcclAheadTest, WhatWasToldAheadKeepsItsPlaceAmongWhatIsSent) {
+  Cluster cluster({0, 1}, TestSeed());
+  const auto communicators = cluster.OpenAll(1);
+  HearingSink nobody, sink;
+  auto sender = *communicators[0]->OpenOperation(Operation(1));
+  auto receiver = *communicators[1]->OpenOperation(Operation(1));
+  sender->Start(&nobody);
+  receiver->Start(&sink);
+  ASSERT_TRUE(cluster.AwaitUp());
+  cluster.net.Flush();
+  Event looks;
+  cluster.gpus[1]->Post([&] { EXPECT_TRUE(looks.Await()); });
+  std::vector<FrameSize> sizes;
+  for (uint32_t chunk = 0; chunk < 6; ++chunk) {
+    sizes.push_back({.tag = {.from = 0, .to = 1, .chunk = chunk}, .bytes = 100 + chunk});
+  }
+  ASSERT_TRUE(sender->AnnounceAhead(std::span(sizes).last(3)).ok());
+  for (const FrameSize& size : sizes) {
+    ASSERT_TRUE(sender->Send(size.tag, MakeFrame(cluster.gpus[0].get(), size.bytes, 1)).ok());
+  }
+  cluster.net.Flush();
+  looks.Set();
+  const auto told = sink.Await(6);
+  ExpectAnnounced(told, 6);
+  uint32_t next = 0;
+  for (const HearingSink::Told& one : told) {
+    if (one.is_here) EXPECT_EQ(one.tag.chunk, next++);
+  }
 }
 
 TEST(NcclAheadTest, NothingIsAnnouncedOnceStopped) {
