@@ -120,6 +120,7 @@ PlanTask::PlanTask(Options options, DoneFn done)
                .meters = Meters(*options.plan),
                .pool = options.pool,
                .transport = transport_.get()},
+      passes_on_(PassesOn()),
       done_(std::move(done)) {
   SPCCL_CHECK(context_.plan->plan.ranks() == context_.ranks.size());
   {
@@ -357,6 +358,7 @@ void PlanTask::End() {
     without_room_.clear();
     slots_.clear();  // frames go back to the pool
     early_.clear();
+    announced_.clear();
     for (size_t i = 0; i < context_.meters.size(); ++i) {
       result_.stats.send_steps[i].wire_ns = context_.meters[i]->busy_ns();
     }

@@ -46,6 +46,9 @@ inline constexpr size_t kLargestGpuSliceBytes = transport::FramePool::kLargestFr
 // they wait. A frame that the plan does not have at that place is refused, so what waits is bounded
 // by what the plan sends: at most, where others only send (a broadcast's root), the operation's
 // data. What waits on this side for a link is bounded by Transport::HasRoom.
+//
+// Where the transport says that a frame is on its way which its participant passes on as it comes,
+// its receivers on other nodes are told of it at once.
 class PlanTask final : public Task, private transport::Sink {
  public:
   struct Options {
@@ -115,6 +118,7 @@ class PlanTask final : public Task, private transport::Sink {
   void OnFrame(const transport::Tag& tag, transport::Frame frame) override;
   void OnPeerFailed(uint32_t rank, absl::Status reason) override;
   void OnRoom() override;
+  void OnAnnounced(const transport::FrameSize& size) override;
 
   Progress RunStep(Scratch scratch, uint64_t* work_elements);
   // The following require mutex_.
@@ -130,6 +134,8 @@ class PlanTask final : public Task, private transport::Sink {
   TaskLook::Line LineOf(const Machine& machine) const;
   void FailLocked(absl::Status status, int culprit_rank);
   absl::Status CheckTag(const transport::Tag& tag) const;
+  std::optional<size_t> StepOf(const transport::Tag& tag, bool behind_announced) const;
+  absl::Status TakeAnnounced(const transport::Tag& tag, uint64_t bytes);
   bool TakeEnd();   // true for the one caller that must call End()
   bool TakeWake();  // true if the waker must be called
 
@@ -154,6 +160,9 @@ class PlanTask final : public Task, private transport::Sink {
   void WriteWaits(const Claim& claim) const;
   void FailFromAfar(absl::Status status, int culprit_rank);
   void End();
+  // What the run that begins with this step passes on, as it came, to other nodes.
+  std::vector<transport::Tag> PassedOn(uint32_t participant, size_t step, uint64_t lane) const;
+  bool PassesOn() const;
 
   const std::vector<uint32_t> mine_;   // participants, ascending
   const std::vector<uint32_t> place_;  // by participant: in mine_; kNobody: elsewhere
@@ -162,11 +171,14 @@ class PlanTask final : public Task, private transport::Sink {
   const std::unique_ptr<transport::Transport> transport_;
   const std::shared_ptr<StepRunner> runner_;
   const StepContext context_;
+  const bool passes_on_;
   DoneFn done_;
 
   std::mutex mutex_;
   std::vector<Slot> slots_;
   std::map<std::pair<uint64_t, uint32_t>, Inbox> early_;  // by lane and place: lanes not yet open
+  // The same, of all lanes: what is on its way. Only if passes_on_.
+  std::map<std::pair<uint64_t, uint32_t>, std::vector<transport::FrameSize>> announced_;
   std::deque<Machine*> runnable_;
   std::vector<Machine*> without_room_;
   uint64_t unfinished_lanes_ = 0;

@@ -35,6 +35,7 @@ struct ClusterCase {
   size_t slice_bytes = 256;
   uint32_t open_lanes = 3;
   size_t room_frames = 0;  // 0: no limit
+  bool announces = false;
   uint64_t seed = 1;
 
   uint32_t ranks() const { return static_cast<uint32_t>(node_of_rank.size()); }
@@ -42,13 +43,13 @@ struct ClusterCase {
 };
 
 inline std::string Describe(const ClusterCase& c) {
-  return absl::StrCat(std::string(policy::NameOf(c.algorithm)), " ", std::string(NameOf(c.op.kind)),
-                      " ", std::string(NameOf(c.op.dtype)), " ", std::string(NameOf(c.op.redop)),
-                      " count ", c.op.count, " root ", c.op.root, " nodes ",
-                      absl::StrJoin(c.node_of_rank, ","), " codec ",
-                      std::string(policy::NameOf(c.settings.codec)), " sparsity ", c.sparsity,
-                      " in place ", c.in_place, " remote ", c.remote, " slice ", c.slice_bytes,
-                      " lanes ", c.open_lanes, " room ", c.room_frames, " seed ", c.seed);
+  return absl::StrCat(
+      std::string(policy::NameOf(c.algorithm)), " ", std::string(NameOf(c.op.kind)), " ",
+      std::string(NameOf(c.op.dtype)), " ", std::string(NameOf(c.op.redop)), " count ", c.op.count,
+      " root ", c.op.root, " nodes ", absl::StrJoin(c.node_of_rank, ","), " codec ",
+      std::string(policy::NameOf(c.settings.codec)), " sparsity ", c.sparsity, " in place ",
+      c.in_place, " remote ", c.remote, " slice ", c.slice_bytes, " lanes ", c.open_lanes, " room ",
+      c.room_frames, c.announces ? " announces" : "", " seed ", c.seed);
 }
 
 inline std::vector<testing::Bytes> InputsOf(const ClusterCase& c) {
@@ -66,6 +67,7 @@ class Cluster {
   Cluster(const ClusterCase& c, const std::vector<testing::Bytes>& inputs)
       : case_(c), memory_(c.op, inputs, c.in_place, c.remote), net_(c.seed, c.node_of_rank) {
     if (c.room_frames != 0) net_.LimitRoom(c.room_frames);
+    if (c.announces) net_.AnnounceFrames();
     plan_ = Prepare(
         plan::MakePlan(c.algorithm, c.op.kind, c.node_of_rank, HasRoot(c.op.kind) ? c.op.root : 0));
     for (uint32_t node = 0; node < c.nodes(); ++node) {

@@ -66,6 +66,7 @@ void ExpectRight(const ClusterCase& c) {
     ASSERT_TRUE(cluster.Alternate()) << "stuck";
     ExpectResults(one, inputs, cluster);
     if (::testing::Test::HasFatalFailure()) return;
+    EXPECT_EQ(cluster.net().owed(), 0U);
     const OpStats stats = cluster.Stats();
     EXPECT_LE(stats.wire_bytes, stats.dense_bytes);
     uint64_t sends = 0, step_sends = 0, step_bytes = 0;
@@ -97,6 +98,7 @@ TEST(NodePlanTest, EveryAlgorithmOperationTypeAndReduction) {
           c.settings.codec = kCodecs[random() % std::size(kCodecs)];
           c.in_place = random();
           c.remote = random() & random();
+          c.announces = random() % 2 == 0;
           c.seed = random();
           ExpectRight(c);
           if (HasFatalFailure()) return;
@@ -104,6 +106,57 @@ TEST(NodePlanTest, EveryAlgorithmOperationTypeAndReduction) {
       }
     }
   }
+}
+
+// How many sizes the four nodes of an operation tell before they have the frames.
+size_t ToldAhead(Algorithm algorithm, OpKind kind) {
+  ClusterCase c;
+  c.algorithm = algorithm;
+  c.op = {.kind = kind, .dtype = DType::kInt32, .count = 100};
+  c.node_of_rank = {0, 1, 2, 3};
+  c.slice_bytes = 256;
+  c.announces = true;
+  c.seed = TestSeed();
+  const std::vector<Bytes> inputs = InputsOf(c);
+  Cluster cluster(c, inputs);
+  EXPECT_TRUE(cluster.Alternate()) << "stuck";
+  ExpectResults(c, inputs, cluster);
+  EXPECT_EQ(cluster.net().owed(), 0U);
+  return cluster.net().told_ahead();
+}
+
+TEST(NodePlanTest, SizesOfWhatIsPassedOnAreToldAhead) {
+  // Of the three ways that each of four chunks goes, two pass on what came. Chunks of an all-gather
+  // are 100 elements here, which is two slices.
+  EXPECT_EQ(ToldAhead(Algorithm::kRing, OpKind::kAllGather), 4U * 2 * 2);
+  EXPECT_EQ(ToldAhead(Algorithm::kRing, OpKind::kAllReduce), 4U * 2);
+  // The root sends to two; one of them to the fourth.
+  EXPECT_GT(ToldAhead(Algorithm::kTree, OpKind::kBroadcast), 0U);
+  EXPECT_EQ(ToldAhead(Algorithm::kRing, OpKind::kReduceScatter), 0U);
+  EXPECT_EQ(ToldAhead(Algorithm::kDirect, OpKind::kAllGather), 0U);
+}
+
+TEST(NodePlanTest, AFrameOfAnotherSizeThanAnnouncedIsRefused) {
+  ClusterCase c;
+  c.op = {.kind = OpKind::kAllGather, .dtype = DType::kInt32, .count = 100};
+  c.node_of_rank = {0, 1, 2, 3};
+  c.announces = true;
+  c.seed = TestSeed();
+  Cluster cluster(c, InputsOf(c));
+  uint32_t sender = 99;
+  cluster.net().RetagNext([&](transport::Tag* tag) { sender = tag->from; });
+  cluster.net().CorruptNext(
+      [](transport::Frame* frame) { frame->set_size_bytes(frame->size_bytes() - 1); });
+  EXPECT_FALSE(cluster.Alternate());  // nobody tells the others, which wait, or have all they need
+  uint32_t failed = 0;
+  for (uint32_t node = 0; node < c.nodes(); ++node) {
+    const std::optional<OpResult> result = cluster.box(node).result();
+    if (!result.has_value() || result->status.ok()) continue;
+    ++failed;
+    EXPECT_THAT(std::string(result->status.message()), ::testing::HasSubstr("was announced with"));
+    EXPECT_EQ(result->culprit_rank, static_cast<int>(sender));
+  }
+  EXPECT_EQ(failed, 1U);
 }
 
 TEST(NodePlanTest, SparseEqualsDenseProperty) {
@@ -132,6 +185,7 @@ TEST(NodePlanTest, SparseEqualsDenseProperty) {
     c.slice_bytes = size_t{64} << (random() % 8);
     c.open_lanes = static_cast<uint32_t>(1 + random() % 5);
     c.room_frames = random() % 4;
+    c.announces = random() % 2 == 0;
     c.seed = random();
     ExpectRight(c);
     if (HasFatalFailure()) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -109,6 +110,8 @@ class World {
   uint32_t nodes() const { return static_cast<uint32_t>(nodes_); }
   uint32_t node_of(int gpu) const { return node_of_gpu_[static_cast<size_t>(gpu)]; }
   nccl::World& at(uint32_t node) { return *worlds_[node]; }
+  // What nodes have said so far, others know.
+  void Flush() { net_.Flush(); }
 
  private:
   // What the world has of a GPU.
@@ -151,6 +154,7 @@ class Nodes {
       nodes_[node]->communicator = *world->at(node).OpenCommunicator({2, key}, gpu_of_rank);
     }
     for (auto& [node, one] : nodes_) Make(c, node_of_rank, node, one.get());
+    world->Flush();
   }
 
   bool Run() {
@@ -292,6 +296,41 @@ TEST(GpuNcclTest, SeveralOperationsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(nccl::Fake().violations(), ::testing::IsEmpty());
+}
+
+// Of the three ways that each rank's part goes around the ring two pass on what came: its size is
+// told before it is there. What a rank sends of its own is announced when it is there.
+TEST(GpuNcclTest, WhatIsPassedOnIsAnnouncedAhead) {
+  std::mutex mutex;
+  std::map<std::pair<uint32_t, uint64_t>, transport::Tag> announced;  // by node and its number
+  size_t ahead = 0, at_once = 0;
+  World world({0, 1, 2, 3}, [&](uint32_t from, uint32_t, std::string bytes) {
+    const nccl::Message message = *nccl::ParseMessage(bytes);
+    const std::lock_guard lock(mutex);
+    for (const nccl::Announced& frame : message.frames) {
+      const std::pair key(from, frame.id);
+      const bool was_announced = announced.contains(key);
+      if (frame.announces) announced[key] = frame.tag;
+      if (!frame.offers) continue;
+      const bool is_own = announced.at(key).chunk == announced.at(key).from;
+      EXPECT_EQ(was_announced, !is_own);
+      ++(was_announced ? ahead : at_once);
+    }
+    return std::vector{std::move(bytes)};
+  });
+  for (const Codec codec : {Codec::kDense, Codec::kPici}) {
+    Case c;
+    c.op = {.kind = OpKind::kAllGather, .dtype = DType::kFloat32, .count = 1000};
+    c.gpus = {0, 1, 2, 3};
+    c.settings.codec = codec;
+    c.sparsity = 0.99;
+    c.slice_bytes = 1024;
+    ahead = at_once = 0;
+    ExpectRight(&world, c, static_cast<uint64_t>(codec));
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(ahead, 2 * at_once);
+    EXPECT_EQ(at_once, 4U * 4);  // 256 elements a slice
+  }
 }
 
 TEST(GpuNcclTest, ALyingHeaderIsNotBelieved) {
