@@ -34,9 +34,12 @@ uint64_t WorldState::AddOutgoingLocked(const OperationPtr& operation, const Tag&
 
 absl::Status WorldState::Send(const OperationPtr& operation, const Tag& tag, Frame frame) {
   Lock lock(mutex);
-  if (failure.has_value()) return AsLossLocked();
-  if (operation->failure.has_value()) return operation->failure->reason;
   if (operation->stopped) return absl::OkStatus();
+  if (operation->failure.has_value()) {
+    // The sink hears first who was lost: an error of Send would blame the receiver.
+    const bool knows = operation->failure_told && operation->in_sink.empty();
+    return knows ? operation->failure->reason : absl::OkStatus();
+  }
   OutFlow& flow = operation->out[EdgeOf(tag)];
   uint64_t id = 0;
   if (const auto ahead = operation->ahead.find(KeyOf(tag)); ahead != operation->ahead.end()) {
