@@ -1,6 +1,7 @@
 // How all-reduces end of which a part goes over the host: ready late, cancelled, failing, and
 // without memory.
 #include <algorithm>
+#include <future>
 #include <random>
 #include <string>
 #include <thread>
@@ -215,6 +216,10 @@ TEST(MultipathEndTest, ZABrokenGpuEndsBothParts) {
       new SplitOperation(*gpus, c, std::vector<Bytes>(2, Bytes(c.bytes())), Forced(0.5));
   running->ranks.EnqueueAll();
   running->StartUntilDown();
+  // It has a stream for copies up, so that some are enqueued.
+  std::promise<bool> made;
+  gpus->at(1).Post([&] { made.set_value(gpus->at(1).CopyStream(Gpu::Way::kUp).ok()); });
+  ASSERT_TRUE(made.get_future().get());
   Fake().BreakDevice(1, cuda::kErrorIllegalAddress);
   // Nothing goes up any more.
   running->StartChannels(2);
