@@ -23,6 +23,25 @@ Check Library(const std::string& name, bool loads, const std::string& why,
       .remedy = loads ? "" : absl::StrCat("install ", package, ", or put it on the library path")};
 }
 
+// What the daemon says goes before what can be loaded here: it may have been told of another.
+Check CheckNccl(const GpuFacts& facts, const v1::Gpus* daemon) {
+  Check check =
+      Library("libnccl", facts.nccl, "GPUs of several nodes exchange frames by it", "libnccl2");
+  if (daemon == nullptr) return check;
+  if (daemon->nccl().empty()) {
+    check.verdict = Verdict::kOk;
+    check.remedy.clear();
+    absl::StrAppend(&check.found, "; spccld talks to no other nodes");
+    return check;
+  }
+  const bool is_fine = daemon->has_nccl() || absl::StartsWith(daemon->nccl(), "not used");
+  check.verdict = is_fine ? Verdict::kOk : Verdict::kWarning;
+  check.found = Printable(daemon->nccl());
+  check.remedy =
+      is_fine ? "" : "install libnccl2, 2.18 or later, or name it: gpu.nccl; restart spccld";
+  return check;
+}
+
 // Instances that the cards are cut into: capabilities/gpu0/mig/gi1.
 Check CheckMig(const Machine& machine) {
   const std::string all = machine.proc + "/driver/nvidia/capabilities";
@@ -114,7 +133,7 @@ Check CheckUse(const v1::Gpus& daemon) {
       .why = "what spccld does not use is copied through the host by the programs",
       .remedy = used ? ""
                      : "look at gpu.enabled, gpu.driver and gpu.kernels of its configuration, "
-                       "install libspccl_device, and restart it"};
+                       "install the package spccl-device, and restart it"};
   const std::string broken =
       Lacking(daemon, [](const v1::Gpu& gpu) { return !gpu.failure().empty(); });
   if (broken.empty()) return check;
@@ -202,22 +221,15 @@ std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts, const
                .remedy = ""};
   std::vector<Check> checks = {driver};
   if (!version.empty()) {
-    Check nccl =
-        Library("libnccl", facts.nccl, "GPUs of several nodes exchange frames by it", "libnccl2");
-    // spccld may have been told of another.
-    if (daemon != nullptr && !daemon->nccl().empty()) {
-      nccl.verdict = daemon->has_nccl() ? Verdict::kOk : Verdict::kWarning;
-      nccl.found = Printable(daemon->nccl());
-      if (daemon->has_nccl()) nccl.remedy.clear();
-    }
     for (Check& check :
          std::vector<Check>{CheckDeviceNodes(machine),
                             Library("libcuda", facts.cuda, "programs reach the driver through it",
                                     "the driver's user-space libraries (libcuda1)"),
-                            nccl, CheckMig(machine), CheckMps(machine, daemon)}) {
+                            CheckMig(machine), CheckMps(machine, daemon)}) {
       checks.push_back(std::move(check));
     }
   }
+  if (!version.empty() || used) checks.push_back(CheckNccl(facts, used ? daemon : nullptr));
   if (daemon == nullptr || (version.empty() && !used)) return checks;
   checks.push_back(CheckUse(*daemon));
   if (!used) return checks;

@@ -54,6 +54,10 @@ void PrintGpus(const v1::Gpus& gpus, Context* context) {
   context->out() << "gpus          " << gpus.gpus_size() << " used, driver "
                  << Printable(gpus.driver())
                  << (gpus.has_nccl() ? ", " + Printable(gpus.nccl()) : "") << "\n";
+  if (!gpus.has_nccl() && !gpus.nccl().empty()) {
+    context->out() << "              between nodes through the hosts; NCCL: "
+                   << Printable(gpus.nccl()) << "\n";
+  }
   for (int i = 0; i < gpus.gpus_size(); ++i) {
     const v1::Gpu& gpu = gpus.gpus(i);
     context->out() << "              " << i << " " << Printable(gpu.name()) << ", "

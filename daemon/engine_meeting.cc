@@ -377,8 +377,10 @@ absl::Status Engine::OpenChannel(CommEntry& entry) {
   if (group.gpu_generation != 0) {
     options.gpus.emplace().generation = group.gpu_generation;
     for (const NodeSeat& seat : group.nodes) {
-      options.gpus->nodes.push_back(
-          {.id = seat.id, .boot_id = seat.info.boot_id, .gpus = seat.gpus});
+      options.gpus->nodes.push_back({.id = seat.id,
+                                     .boot_id = seat.info.boot_id,
+                                     .gpus = seat.gpus,
+                                     .name = seat.info.display()});
     }
   }
   SPCCL_ASSIGN_OR_RETURN(group.plans, runtime::NodeScope::Create(group.node_of_rank, *group.here));

@@ -36,6 +36,7 @@ std::vector<CommNodeInfo> NodesOf(const CommEntry& entry, const Nodes* nodes) {
     if (seat.id != 0) {
       const LinkSpeed speed = nodes->SpeedOf(seat.id);
       info.route = nodes->RouteTo(seat.id);
+      if (group.gpu_generation != 0) info.route += ", GPUs by NCCL";
       info.round_trip_seconds = static_cast<double>(speed.round_trip_ns) * 1e-9;
       info.link_bytes_per_second = speed.bytes_per_second;
     }

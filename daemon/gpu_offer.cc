@@ -20,8 +20,11 @@ uint64_t Mix(uint64_t digest, uint64_t value) {
 constexpr int kMostWorlds = 1024;
 constexpr size_t kLongestText = 256;
 
+// "NCCL 2.28.9"
 std::string LibraryOf(const GpuOffer& offer) {
-  return absl::StrCat(offer.is_ncclx ? "NCCLX " : "NCCL ", offer.library_version);
+  const int version = offer.library_version;
+  return absl::StrCat(offer.is_ncclx ? "NCCLX " : "NCCL ", version / 10000, ".",
+                      version / 100 % 100, ".", version % 100);
 }
 
 }  // namespace

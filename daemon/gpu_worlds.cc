@@ -189,6 +189,7 @@ absl::StatusOr<std::shared_ptr<GpuWorld>> GpuWorlds::Make(uint64_t set, const Gp
   world->set = set;
   world->generation = plan.generation;
   world->send = options_.send;
+  std::vector<std::string> names;
   std::vector<GpuWorldPlan::Node> nodes = plan.nodes;
   std::sort(nodes.begin(), nodes.end(),
             [](const auto& a, const auto& b) { return a.boot_id < b.boot_id; });
@@ -197,9 +198,13 @@ absl::StatusOr<std::shared_ptr<GpuWorld>> GpuWorlds::Make(uint64_t set, const Gp
     world->nodes.push_back(nodes[number].id);
     world->first_rank.push_back(static_cast<uint32_t>(world->node_of_rank.size()));
     world->node_of_rank.insert(world->node_of_rank.end(), nodes[number].gpus, number);
+    for (uint32_t gpu = 0; gpu < nodes[number].gpus; ++gpu) {
+      names.push_back(absl::StrCat("GPU ", gpu, " of ", nodes[number].name));
+    }
   }
   nccl::WorldOptions options{.library = options_.library,
                              .node_of_rank = world->node_of_rank,
+                             .name_of_rank = std::move(names),
                              .node = world->here,
                              .root = 0,
                              .locals = {},

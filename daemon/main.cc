@@ -161,10 +161,8 @@ std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config, GpuFacts* facts) {
     facts->unused = "gpu.enabled is off";
     return nullptr;
   }
-  absl::StatusOr<std::unique_ptr<runtime::Gpus>> gpus =
-      runtime::Gpus::Open({.driver_library = config.gpu_driver,
-                           .codec_library = config.gpu_kernels,
-                           .nccl_library = config.gpu_nccl});
+  absl::StatusOr<std::unique_ptr<runtime::Gpus>> gpus = runtime::Gpus::Open(
+      {.driver_library = config.gpu_driver, .codec_library = config.gpu_kernels});
   if (!gpus.ok()) {
     // Most nodes that have none have no driver either.
     const bool is_usual = absl::IsNotFound(gpus.status()) && config.gpu_driver.empty();
@@ -184,17 +182,20 @@ std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config, GpuFacts* facts) {
 
 // Has the nodes use the GPUs for what is between them.
 void JoinGpus(const Config& config, runtime::Gpus* gpus, Nodes* nodes, GpuFacts* facts) {
-  if (gpus == nullptr || nodes == nullptr) return;
+  if (nodes == nullptr) return;
+  if (gpus == nullptr) return nodes->UseNoGpus(facts->unused);
   if (config.gpu_between_nodes == GpuRoute::kHost) {
     facts->nccl = "not used: gpu.between_nodes is host";
-    return;
+    return nodes->UseNoGpus(facts->nccl);
   }
   auto library = LoadNccl(config.gpu_nccl, facts);
-  Log(LogLevel::kInfo, "gpu",
+  const bool is_missed = library == nullptr && !config.gpu_nccl.empty();
+  Log(is_missed ? LogLevel::kWarning : LogLevel::kInfo, "gpu",
       library != nullptr ? "frames go from GPU to GPU where all nodes have NCCL"
                          : "frames between nodes go through the host",
       {{"nccl", facts->nccl}});
-  if (library != nullptr) nodes->UseGpus(gpus, std::move(library));
+  if (library == nullptr) return nodes->UseNoGpus(facts->nccl);
+  nodes->UseGpus(gpus, std::move(library));
 }
 
 struct Parts {

@@ -70,6 +70,7 @@ struct GpuWorldPlan {
     NodeId id = 0;  // 0: this one
     uint64_t boot_id = 0;
     uint32_t gpus = 0;
+    std::string name = {};  // for people
   };
   uint64_t generation = 0;
   std::vector<Node> nodes;
@@ -114,6 +115,8 @@ class Nodes {
   // before Start; without it frames go through the host.
   virtual void UseGpus(runtime::Gpus* gpus,
                        std::shared_ptr<const transport::nccl::Library> library) = 0;
+  // Instead: why there are none to use, for people.
+  virtual void UseNoGpus(std::string why) = 0;
   // What this node has for that, now.
   virtual GpuOffer OfferGpus() = 0;
 

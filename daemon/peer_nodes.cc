@@ -73,11 +73,16 @@ class PeerNodes final : public Nodes {
     const std::lock_guard lock(mutex_);
     gpu_worlds_ = std::move(worlds);
   }
+  void UseNoGpus(std::string why) override {
+    const std::lock_guard lock(mutex_);
+    why_no_gpus_ = std::move(why);
+  }
   GpuOffer OfferGpus() override {
     GpuWorlds* const worlds = gpu_worlds();
     if (worlds != nullptr) return worlds->Offer();
     GpuOffer none;
-    none.why_none = "spccld uses no GPU, has no NCCL, or is told not to use it (spcclctl doctor)";
+    const std::lock_guard lock(mutex_);
+    none.why_none = why_no_gpus_;
     return none;
   }
 
@@ -316,7 +321,8 @@ class PeerNodes final : public Nodes {
   mutable std::mutex mutex_;
   NodeEvents events_;
   bool stopping_ = false;
-  std::map<NodeId, Peer> peers_;           // whose stream is up
+  std::map<NodeId, Peer> peers_;  // whose stream is up
+  std::string why_no_gpus_;
   std::unique_ptr<GpuWorlds> gpu_worlds_;  // once set; null: no GPU is used between nodes
 };
 

@@ -102,6 +102,19 @@ TEST_F(DoctorGpuTest, WhatTheDaemonSaysIsGood) {
   EXPECT_THAT(checks.at("MPS").found, HasSubstr("2 of 2"));
 }
 
+TEST_F(DoctorGpuTest, NcclIsNotMissedWhereNobodyWantsIt) {
+  Driver();
+  fake_.Put("/dev/nvidia0", "");
+  v1::Gpus gpus = TwoGpus();  // of a daemon that talks to no other nodes
+  EXPECT_EQ(All({.cuda = true, .nccl = false}, &gpus).at("libnccl").verdict, Verdict::kOk);
+  gpus.set_nccl("not used: gpu.between_nodes is host");
+  EXPECT_EQ(All({.cuda = true, .nccl = false}, &gpus).at("libnccl").verdict, Verdict::kOk);
+  gpus.set_nccl("NCCL cannot be loaded");
+  const auto checks = All({.cuda = true, .nccl = true}, &gpus);
+  EXPECT_EQ(checks.at("libnccl").verdict, Verdict::kWarning);
+  EXPECT_THAT(checks.at("libnccl").remedy, HasSubstr("gpu.nccl"));
+}
+
 TEST_F(DoctorGpuTest, WhatTheDaemonLacksAndWhatToDo) {
   Driver();
   fake_.Put("/tmp/nvidia-mps/control", "");

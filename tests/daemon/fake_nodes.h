@@ -95,6 +95,7 @@ class FakeNodes final : public Nodes {
     return std::make_unique<NoChannel>();
   }
   void UseGpus(runtime::Gpus*, std::shared_ptr<const transport::nccl::Library>) override {}
+  void UseNoGpus(std::string) override {}
   GpuOffer OfferGpus() override {
     const std::lock_guard lock(mutex_);
     return offer_;

@@ -107,9 +107,8 @@ class GpuMemoryTest : public ::testing::Test {
   }
 
   GpuMemoryTest() {
-    auto gpus = runtime::Gpus::Open({.driver_library = SPCCL_FAKE_CUDA_LIBRARY,
-                                     .codec_library = SPCCL_FAKE_DEVICE_LIBRARY,
-                                     .nccl_library = {}});
+    auto gpus = runtime::Gpus::Open(
+        {.driver_library = SPCCL_FAKE_CUDA_LIBRARY, .codec_library = SPCCL_FAKE_DEVICE_LIBRARY});
     SPCCL_CHECK(gpus.ok());
     gpus_ = *std::move(gpus);
     CoreHooks hooks = GateHooks(std::make_shared<Gate>());

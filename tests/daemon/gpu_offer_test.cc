@@ -84,13 +84,14 @@ TEST(GpuOfferTest, WhoKeepsOthersFromItIsNamed) {
   nodes[1].offer.why_none = "GPU 1: it broke";
   EXPECT_THAT(AgreeOnWorld(nodes).status(), FailsWith(absl::StatusCode::kFailedPrecondition,
                                                       HasSubstr("on node2: GPU 1: it broke")));
-  EXPECT_THAT(AgreeOnWorld({Node(1, 4, 22809), Node(2, 4, 22703)}).status(),
-              FailsWith(absl::StatusCode::kFailedPrecondition,
-                        AllOf(HasSubstr("NCCL 22809 on node1"), HasSubstr("NCCL 22703 on node2"))));
+  EXPECT_THAT(
+      AgreeOnWorld({Node(1, 4, 22809), Node(2, 4, 22703)}).status(),
+      FailsWith(absl::StatusCode::kFailedPrecondition,
+                AllOf(HasSubstr("NCCL 2.28.9 on node1"), HasSubstr("NCCL 2.27.3 on node2"))));
   nodes[1] = Node(2, 4);
   nodes[1].offer.is_ncclx = true;
   EXPECT_THAT(AgreeOnWorld(nodes).status(),
-              FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("NCCLX 22809 on node2")));
+              FailsWith(absl::StatusCode::kFailedPrecondition, HasSubstr("NCCLX 2.28.9 on node2")));
 }
 
 }  // namespace

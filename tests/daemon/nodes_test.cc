@@ -30,6 +30,7 @@ class CountingNodes final : public Nodes {
     return absl::UnimplementedError("");
   }
   void UseGpus(runtime::Gpus*, std::shared_ptr<const transport::nccl::Library>) override {}
+  void UseNoGpus(std::string) override {}
   GpuOffer OfferGpus() override { return {}; }
   std::string RouteTo(NodeId) const override { return ""; }
   void MeasureLink(NodeId) override {}

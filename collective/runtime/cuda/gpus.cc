@@ -34,22 +34,26 @@ std::vector<std::string> CodecPlaces(const std::string& named) {
 
 // The library stays loaded: kernels may be under way until the process ends.
 absl::StatusOr<const device::CodecTable*> LoadCodec(const std::string& named) {
-  std::string reasons;
+  std::string reasons, found;
   void* library = nullptr;
   for (const std::string& place : CodecPlaces(named)) {
     library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    found = place;
     if (library != nullptr) break;
     absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", ::dlerror());
   }
   if (library == nullptr) return absl::NotFoundError(absl::StrCat("kernels for GPUs: ", reasons));
   const auto get =
       reinterpret_cast<device::GetCodecTable>(::dlsym(library, device::kCodecTableSymbol));
-  const device::CodecTable* const table = get == nullptr ? nullptr : get();
-  if (table == nullptr || table->version != device::kCodecTableVersion ||
-      table->bytes != sizeof(device::CodecTable)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the kernels for GPUs are of another version: ", table == nullptr ? 0 : table->version,
-        " instead of ", device::kCodecTableVersion));
+  if (get == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernels for GPUs: ", found, " has none: it is no libspccl_device.so"));
+  }
+  const device::CodecTable* const table = get();
+  if (table->version != device::kCodecTableVersion || table->bytes != sizeof(device::CodecTable)) {
+    return absl::FailedPreconditionError(absl::StrCat("kernels for GPUs: those of ", found,
+                                                      " are of version ", table->version,
+                                                      " instead of ", device::kCodecTableVersion));
   }
   return table;
 }

@@ -85,7 +85,6 @@ class Gpus {
   struct Options {
     std::string driver_library;  // empty: the system's
     std::string codec_library;   // libspccl_device.so; empty: beside the daemon's libraries
-    std::string nccl_library;    // empty: libnccl.so.2
     // The most device memory that frames take on one GPU, and the most pinned memory for each.
     size_t staging_bytes = size_t{2} << 30;
     // Work that has not ended by then has stuck, and its GPU is of no use any more.

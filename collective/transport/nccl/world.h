@@ -39,10 +39,11 @@ struct WorldOptions {
 
   std::shared_ptr<const Library> library;
   std::vector<uint32_t> node_of_rank;  // of the world's ranks; nodes are numbered by the caller
-  uint32_t node = 0;                   // this one
-  uint32_t root = 0;                   // who names the world and orders its groups
-  std::vector<Local> locals;           // all ranks of this node
-  Control* control = nullptr;          // outlives the world
+  std::vector<std::string> name_of_rank = {};  // for people; empty: "GPU rank 3"
+  uint32_t node = 0;                           // this one
+  uint32_t root = 0;                           // who names the world and orders its groups
+  std::vector<Local> locals;                   // all ranks of this node
+  Control* control = nullptr;                  // outlives the world
 
   int64_t init_deadline_ns = 60'000'000'000;  // from when it is wanted
   // From when a group is issued here: all ranks have it then, or will once they are through with

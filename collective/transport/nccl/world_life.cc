@@ -152,9 +152,14 @@ void WorldState::OnMemberUp(Slot* slot) {
   Leave(&lock);
 }
 
+std::string WorldState::NameOf(uint32_t rank) const {
+  const auto& names = options.name_of_rank;
+  return rank < names.size() ? names[rank] : absl::StrCat("GPU rank ", rank);
+}
+
 absl::Status WorldState::AsLossLocked() const {
   return absl::AbortedError(
-      absl::StrCat("lost GPU rank ", failure->rank, ": ", failure->reason.message()));
+      absl::StrCat("lost ", NameOf(failure->rank), ": ", failure->reason.message()));
 }
 
 void WorldState::TellPeers(uint32_t rank, const absl::Status& reason, std::optional<uint32_t> but) {
@@ -172,7 +177,7 @@ void WorldState::Fail(Lock* lock, uint32_t rank, const absl::Status& reason,
   // One that nobody uses may well end earlier elsewhere.
   Log(communicators.empty() ? LogLevel::kInfo : LogLevel::kError, "nccl",
       "a world of GPUs has failed",
-      {{"rank", absl::StrCat(rank)}, {"reason", std::string(reason.message())}});
+      {{"lost", NameOf(rank)}, {"reason", std::string(reason.message())}});
   // Who has told us tells the others, too; but it may be what dies.
   TellPeers(rank, reason, told_by);
   std::vector<OperationPtr> all;

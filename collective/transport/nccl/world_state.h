@@ -158,6 +158,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   void OnMemberUp(Slot* slot);
   void Fail(Lock* lock, uint32_t rank, const absl::Status& reason, std::optional<uint32_t> told_by);
   void TellPeers(uint32_t rank, const absl::Status& reason, std::optional<uint32_t> but);
+  std::string NameOf(uint32_t rank) const;
   absl::Status AsLossLocked() const;
   void LoseLocked(const OperationPtr& operation);
   // Takes messages to this node, tells sinks; with the lock again at the end.
