@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fault/fault_job.h"
+#include "tests/fault/tool.h"
 #include "tests/support/fake_cuda/fake_library.h"
 #include "tests/support/gpu_program.h"
 
@@ -108,6 +109,31 @@ TEST_P(GpuNodesTest, TwoRanksOnEachOfTwoNodes) {
     EXPECT_EQ(daemon->ReadLog().find("GPUs are connected") != std::string::npos,
               GetParam() == Way::kNccl)
         << daemon->ReadLog();
+  }
+}
+
+// What an operator sees of it.
+TEST_P(GpuNodesTest, StatusAndEventsSayWhichWayFramesGo) {
+  SetEnvironment();
+  const auto first = StartNode(GetParam(), true);
+  const auto second = StartNode(GetParam(), GetParam() == Way::kNccl);
+  FaultJob job({first.get(), second.get()}, SumAndGather);
+  EXPECT_TRUE(AllSucceeded(job.processes().Wait(60'000)));
+  const std::string status = RunTool(*second, "status").output;
+  const std::string events = RunTool(*first, "events").output;
+  switch (GetParam()) {
+    case Way::kNccl:
+      EXPECT_THAT(status, HasSubstr(", NCCL 2.28.9 ("));
+      EXPECT_THAT(events, HasSubstr("frames between GPUs go by NCCL"));
+      break;
+    case Way::kHost:
+      EXPECT_THAT(status, HasSubstr("between nodes through the hosts; NCCL: "));
+      EXPECT_THAT(events, HasSubstr("frames between GPUs go through the hosts: on "));
+      EXPECT_THAT(events, HasSubstr("libno-nccl.so"));
+      break;
+    case Way::kStaged:
+      EXPECT_EQ(events.find("frames between GPUs"), std::string::npos) << events;
+      break;
   }
 }
 
