@@ -11,17 +11,19 @@ Runs, each step under a time limit, all of them in less than 8 minutes:
 
   build        what follows, with nvcc and a C++ compiler; nothing else is needed (not with --bin)
   codec        the kernels against the host's codecs: every format, type and reduction
-  memcheck     a part of that under compute-sanitizer, where there is one
-  racecheck    and its search for races in shared memory
+  bench        encode, decode, reduce-into, fused, beside a copy, CUB and cuSPARSE
   order        stream memory operations between two processes, eager and captured
-  order-mps    the same with both processes in one MPS server
   ipc          memory handed to another process: legacy handle, POSIX descriptor
+  memcheck     a part of codec under compute-sanitizer, where there is one
+  racecheck    and its search for races in shared memory
+  order-mps    order with both processes in one MPS server
   ranks-2 -4 -8  so many ranks on one GPU through spccld, against a plain reference
   nccl         two spccld on one GPU through NCCL 2.30 or later
-  bench        encode, decode, reduce-into, fused, beside a copy, CUB and cuSPARSE
 
 Each says PASS, FAIL or SKIP and why; the last line is PASS, FAIL, or SKIP where there is no GPU, the exit
-status 0, 1 or 77. On a machine with a GPU, codec, order, ipc and bench may not be skipped.
+status 0, 1 or 77. On a machine with a GPU, codec, bench, order and ipc may not be skipped: they come
+first, and their limits, with the build's, are no more than what all have, so that none of them ever finds
+no time left.
 
   --bin DIR      what tests/gpu/build.sh has built, maybe elsewhere
   --spccl DIR    of spccld and spccl-perf, for ranks and nccl (default: --bin, else build/release/bin)
@@ -55,7 +57,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [[ "$limit" =~ ^[1-9][0-9]*$ ]] || die "--limit takes seconds, not '$limit'"
-all_steps=(build codec memcheck racecheck order order-mps ipc ranks-2 ranks-4 ranks-8 nccl bench)
+all_steps=(build codec bench order ipc memcheck racecheck order-mps ranks-2 ranks-4 ranks-8 nccl)
 for name in ${only//,/ }; do
   [[ " ${all_steps[*]} " == *" $name "* ]] || die "unknown step: $name"
 done
@@ -171,7 +173,7 @@ no_nccl() {
 }
 why_not="$(no_gpu)"
 if [ "$builds" = yes ]; then
-  step build yes 240 bash "$root/tests/gpu/build.sh" "$bin" ${arch:+--arch "$arch"}
+  step build yes 200 bash "$root/tests/gpu/build.sh" "$bin" ${arch:+--arch "$arch"}
 fi
 if [ -z "$why_not" ] && [ "$dry" = no ] && [ ! -f "$bin/libspccl_device.so" ] &&
   [ -z "${SPCCL_GPU_KERNELS:-}" ]; then
@@ -181,6 +183,11 @@ kernels="${SPCCL_GPU_KERNELS:-$bin/libspccl_device.so}"
 
 # shellcheck disable=SC2086  # options, one a word, for slow places
 step codec yes 90 "$bin/gpu-codec-suite" "$kernels" ${SPCCL_GPU_CODEC_OPTIONS:-}
+step bench yes 110 "$bin/gpu-codec-bench" "$kernels" --json "$out/bench.jsonl"
+step order yes 40 "$bin/gpu-order-test"
+step ipc yes 30 "$bin/gpu-ipc-test"
+
+# What may be skipped shares what is left.
 sanitizer="$(find_sanitizer || true)"
 no_sanitizer=''
 [ -n "$sanitizer" ] || no_sanitizer="no compute-sanitizer"
@@ -188,16 +195,13 @@ for tool in memcheck racecheck; do
   step_if "$tool" "$no_sanitizer" 60 "${sanitizer:-compute-sanitizer}" --tool "$tool" \
     --error-exitcode 1 "$bin/gpu-codec-suite" "$kernels" --thin 100 --large 0
 done
-step order yes 60 "$bin/gpu-order-test"
 no_mps=''
 command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-control"
 step_if order-mps "$no_mps" 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"
-step ipc yes 30 "$bin/gpu-ipc-test"
 for ranks in 2 4 8; do
   step_if "ranks-$ranks" "$(no_perf)" 45 bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
 done
 step_if nccl "$(no_nccl)" 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "$nccl" "$out"
-step bench yes 120 "$bin/gpu-codec-bench" "$kernels" --json "$out/bench.jsonl"
 
 if [ "$failed" -gt 0 ]; then
   verdict=FAIL status=1

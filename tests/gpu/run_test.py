@@ -8,14 +8,15 @@
 import argparse
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-STEPS = ["codec", "memcheck", "racecheck", "order", "order-mps", "ipc", "ranks-2", "ranks-4", "ranks-8",
-         "nccl", "bench"]
+NEEDED = ["codec", "bench", "order", "ipc"]  # come first, and may not be skipped
+STEPS = [*NEEDED, "memcheck", "racecheck", "order-mps", "ranks-2", "ranks-4", "ranks-8", "nccl"]
 PROGRAMS = ["gpu-codec-suite", "gpu-order-test", "gpu-ipc-test", "gpu-codec-bench"]
 arguments = argparse.Namespace(bin=None, fake_driver=None, fake_kernels=None)
 
@@ -79,6 +80,15 @@ class RunTest(unittest.TestCase):
         self.assertIn("gpu-codec-suite", found["memcheck"][1])
         self.assertTrue(found["ranks-4"][1].endswith(" 4"), found["ranks-4"])
         self.assertIn("nccl.sh", found["nccl"][1])
+        self.assertEqual([name for name in found if name in STEPS], STEPS)
+
+    def test_what_is_needed_always_has_its_time(self):
+        found = run("--dry-run", "--out", self.folder / "out")[1]
+        limits = [int(re.search(r"would run, (\d+) s at most", found[step][1])[1])
+                  for step in ["build", *NEEDED]]
+        all_of_it = int(re.search(r"total_seconds=(\d+)", (HERE / "run.sh").read_text("utf-8"))[1])
+        self.assertLessEqual(sum(limits), all_of_it)
+        self.assertLess(all_of_it, 8 * 60)
 
     def test_passes(self):
         self.pretend()
