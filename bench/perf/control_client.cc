@@ -15,6 +15,7 @@ namespace spccl::bench {
 namespace {
 
 constexpr std::chrono::seconds kDeadline(10);
+constexpr char kStaged[] = "staged";  // v1::Buffer.kind
 
 std::map<std::string, uint64_t> ToCounts(
     const google::protobuf::RepeatedPtrField<v1::NamedCount>& from) {
@@ -79,6 +80,8 @@ struct ControlClient::Stub {
 
   // This process's communicator.
   absl::StatusOr<v1::Comm> Find();
+  // Why the daemon has not been handed memory of that GPU.
+  absl::StatusOr<std::string> WhyStaged(const std::string& gpu);
 };
 
 ControlClient::ControlClient(const std::string& runtime_dir) : stub_(new Stub) {
@@ -97,6 +100,53 @@ absl::StatusOr<Traffic> ControlClient::Read() {
     if (step.decisions_size() != 0) traffic.last_sends.push_back(ToSend(step));
   }
   return traffic;
+}
+
+absl::StatusOr<GpuBuffers> ControlClient::ReadGpuBuffers() {
+  SPCCL_ASSIGN_OR_RETURN(const v1::Comm comm, stub_->Find());
+  v1::ListBuffersResponse reply;
+  {
+    grpc::ClientContext context;
+    Prepare(&context);
+    SPCCL_RETURN_IF_ERROR(
+        ToStatus(stub_->control->ListBuffers(&context, v1::ListBuffersRequest(), &reply)));
+  }
+  GpuBuffers found;
+  for (const v1::Rank& rank : comm.members()) {
+    if (rank.session_id() == 0) continue;  // on another node
+    bool has_any = false;
+    for (const v1::Buffer& buffer : reply.buffers()) {
+      if (buffer.session_id() != rank.session_id() || buffer.gpu().empty()) continue;
+      has_any = true;
+      if (buffer.kind() == kStaged) {
+        SPCCL_ASSIGN_OR_RETURN(const std::string why, stub_->WhyStaged(buffer.gpu()));
+        found.not_handed_over = absl::StrCat("staged through the host: ", why);
+        return found;
+      }
+      found.kinds.insert(buffer.kind());
+    }
+    if (!has_any) {
+      found.not_handed_over =
+          absl::StrCat("not handed over: spccld lists no GPU's memory of rank ", rank.rank());
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<std::string> ControlClient::Stub::WhyStaged(const std::string& gpu) {
+  grpc::ClientContext context;
+  Prepare(&context);
+  v1::GetStatusResponse reply;
+  SPCCL_RETURN_IF_ERROR(ToStatus(control->GetStatus(&context, v1::GetStatusRequest(), &reply)));
+  const v1::Gpus& gpus = reply.status().gpus();
+  if (!gpus.unused().empty()) return gpus.unused();
+  for (const v1::Gpu& used : gpus.gpus()) {
+    if (used.id() != gpu) continue;
+    if (!used.failure().empty()) return used.failure();
+    return "spccld uses that GPU, but memory of this kind cannot be shared, or SPCCL_FORCE_STAGING "
+           "is set";
+  }
+  return absl::StrCat("spccld does not use ", gpu);
 }
 
 absl::StatusOr<v1::Comm> ControlClient::Stub::Find() {

@@ -3,12 +3,20 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "bench/perf/measure.h"
 
 namespace spccl::bench {
+
+// The memory of GPUs that a daemon works on for this process's communicator.
+struct GpuBuffers {
+  std::set<std::string> kinds;  // "cuda-ipc", "cuda-fd"
+  // "staged through the host: " and why; empty: all ranks of that node have handed theirs over.
+  std::string not_handed_over;
+};
 
 class ControlClient {
  public:
@@ -19,6 +27,8 @@ class ControlClient {
   ~ControlClient();
 
   absl::StatusOr<Traffic> Read();
+  // Of ranks whose buffers are all on GPUs, after an operation.
+  absl::StatusOr<GpuBuffers> ReadGpuBuffers();
   // In force from its next operation on.
   absl::Status Apply(const Setting& setting);
 

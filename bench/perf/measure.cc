@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "bench/perf/pattern.h"
@@ -138,6 +139,11 @@ absl::Status TakeTurns(Team& team, Backend& backend, Input& input, const Options
   return absl::OkStatus();
 }
 
+absl::Status CheckMemoryUse(const DeviceMemoryUse& memory, const Options& options) {
+  if (!options.handed_over || memory.handed_over) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--handed-over: memory is ", memory.text));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
@@ -159,8 +165,14 @@ absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
   } else {
     SPCCL_RETURN_IF_ERROR(TakeTurns(team, backend, input, options, &traffic, &results));
   }
+  DeviceMemoryUse memory;
+  if (team.rank() == 0) {  // after operations, as it is they that hand memory over
+    SPCCL_ASSIGN_OR_RETURN(memory, backend.ReadMemoryUse());
+    SPCCL_RETURN_IF_ERROR(CheckMemoryUse(memory, options));
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     if (team.rank() == 0) SetTraffic(traffic[i], &results[i]);
+    results[i].memory = memory;
     results[i].device_name = backend.device_name();
     SPCCL_RETURN_IF_ERROR(team.MaxOverRanks(results[i].times_us));
     if (!options.check) continue;

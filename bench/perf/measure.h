@@ -39,6 +39,14 @@ struct Traffic {
   std::string ran;                            // the algorithm of the last operation
 };
 
+// How a library came by the ranks' memory of devices.
+struct DeviceMemoryUse {
+  bool handed_over = false;  // all of it; false: some was copied through the host
+  // "handed over (cuda-ipc)", "staged through the host: no GPU is used"; empty: there is none of a
+  // device, or it is not known.
+  std::string text;
+};
+
 // One rank's side of a library under test. All calls come from one thread.
 class Backend {
  public:
@@ -66,6 +74,9 @@ class Backend {
 
   // Sums up to now. Called on rank 0 only, while no operation runs.
   virtual absl::StatusOr<Traffic> ReadTraffic() { return Traffic{}; }
+
+  // Of all ranks' buffers up to now. Called on rank 0 only, while no operation runs.
+  virtual absl::StatusOr<DeviceMemoryUse> ReadMemoryUse() { return DeviceMemoryUse{}; }
 };
 
 struct Measurement {
@@ -80,6 +91,7 @@ struct Measurement {
   std::vector<SendStep> last_sends;
   std::string ran;          // the algorithm of the last operation; empty: not known
   std::string device_name;  // rank 0's; empty: the host
+  DeviceMemoryUse memory;   // on rank 0 only
 };
 
 // One measurement for each of options.settings, or one where there are none. Collective over the

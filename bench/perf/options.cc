@@ -133,6 +133,9 @@ void AddDevice(CLI::App& app, Options& options) {
         return wish.ok() ? std::string() : std::string(wish.status().message());
       })
       ->capture_default_str();
+  app.add_flag("--handed-over", options.handed_over,
+               "of --device cuda: fail where a rank's memory is copied through the host, as the "
+               "daemon does not take it");
   app.add_option(
          "--cuda-library", options.cuda_library,
          "the CUDA driver, of ranks and private daemons (default: the system's, libcuda.so.1)")
@@ -213,6 +216,9 @@ ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) 
   }
   if (options.device != "host" && options.buffers == "malloc") {
     return refuse("--buffers malloc: a device's memory comes from its driver (alloc or register)");
+  }
+  if (options.handed_over && options.device == "host") {
+    return refuse("--handed-over: the host's memory is not a GPU's (--device cuda)");
   }
   const absl::StatusOr<std::vector<uint64_t>> bytes = ParseSizes(sizes);
   if (!bytes.ok()) return refuse(absl::StrCat("--sizes: ", bytes.status().message()));

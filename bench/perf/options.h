@@ -46,6 +46,7 @@ struct Options {
   std::vector<std::string> daemon_arguments;
   std::string launcher;           // of the private ones; see DaemonWish
   std::string device = "host";    // of the buffers; see DeviceWish
+  bool handed_over = false;       // an error where GPUs' memory is copied through the host
   std::string cuda_library;       // the CUDA driver; empty: the system's
   std::vector<Problem> problems;  // one a size
 };

@@ -113,6 +113,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"buffers", options.buffers},
       {"device", options.device},
       {"device_name", nullptr},
+      {"memory", nullptr},
       {"in_place", options.in_place},
       {"iters", options.iters},
       {"time_us_min", time.min},
@@ -125,6 +126,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"dense_bytes", measured.dense_bytes},
   };
   if (!measured.device_name.empty()) line["device_name"] = measured.device_name;
+  if (!measured.memory.text.empty()) line["memory"] = measured.memory.text;
   for (int i = 0; i < kFormatCount; ++i) {
     line["sends"][std::string(NameOf(static_cast<Format>(i)))] = measured.sends_by_format[i];
   }

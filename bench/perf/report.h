@@ -25,10 +25,10 @@ std::string TableRow(const Problem& problem, const Options& options, const Setti
 
 // Keys: tool, op, dtype, redop, algo, ran (the algorithm of the last operation), codec, ranks,
 // nodes, bytes, sparsity, seed, buffers, device (as --device has it), device_name (of rank 0's
-// GPU; null on the host), in_place, iters, time_us_min, time_us_p50, time_us_mean,
-// time_us_p99, algbw_gbps, busbw_gbps (10^9 bytes per second, of time_us_p50), wire_bytes,
-// dense_bytes (per operation, of all ranks; both 0 when nothing went as frames), sends (per
-// operation, by format),
+// GPU; null on the host), memory ("handed over (KIND)", or "staged through the host: " and why;
+// null on the host), in_place, iters, time_us_min, time_us_p50, time_us_mean, time_us_p99,
+// algbw_gbps, busbw_gbps (10^9 bytes per second, of time_us_p50), wire_bytes, dense_bytes (per
+// operation, of all ranks; both 0 when nothing went as frames), sends (per operation, by format),
 // sends_by_phase and decisions (per operation: by phase, and by "PHASE/REASON" as in
 // docs/operations.md), spent_us (per operation, of all nodes' threads together: encode, send,
 // reduce; and what participants waited: receive_wait, room_wait; empty for other libraries), wrong

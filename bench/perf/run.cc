@@ -24,9 +24,14 @@ absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& bac
     Print(TableHead(tool, options));
   }
   bool right = true;
+  std::string memory;  // as it was last told
   for (const Problem& problem : options.problems) {
     SPCCL_ASSIGN_OR_RETURN(const std::vector<Measurement> all,
                            Measure(team, backend, problem, options));
+    if (prints && !options.json && all.front().memory.text != memory) {
+      memory = all.front().memory.text;
+      Print("# memory: " + memory + "\n");
+    }
     for (size_t i = 0; i < all.size(); ++i) {
       right = right && all[i].wrong == 0;
       if (!prints) continue;

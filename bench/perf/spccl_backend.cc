@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace spccl::bench {
@@ -198,6 +200,20 @@ absl::StatusOr<Traffic> SpcclBackend::ReadTraffic() {
     for (const auto& [key, ns] : traffic.spent_ns) sum.spent_ns[key] += ns;
   }
   return sum;
+}
+
+absl::StatusOr<DeviceMemoryUse> SpcclBackend::ReadMemoryUse() {
+  if (gpu_ == nullptr) return DeviceMemoryUse{};
+  std::set<std::string> kinds;
+  for (ControlClient& daemon : daemons_) {
+    SPCCL_ASSIGN_OR_RETURN(const GpuBuffers buffers, daemon.ReadGpuBuffers());
+    if (!buffers.not_handed_over.empty()) {
+      return DeviceMemoryUse{.handed_over = false, .text = buffers.not_handed_over};
+    }
+    kinds.insert(buffers.kinds.begin(), buffers.kinds.end());
+  }
+  return DeviceMemoryUse{.handed_over = true,
+                         .text = absl::StrCat("handed over (", absl::StrJoin(kinds, ", "), ")")};
 }
 
 }  // namespace spccl::bench

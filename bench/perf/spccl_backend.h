@@ -35,6 +35,7 @@ class SpcclBackend : public Backend {
   absl::Status Run() override;
   absl::Status Apply(const Setting& setting) override;
   absl::StatusOr<Traffic> ReadTraffic() override;
+  absl::StatusOr<DeviceMemoryUse> ReadMemoryUse() override;
 
  private:
   // A buffer of one of the kinds that --buffers names. Owned; freed by Release().

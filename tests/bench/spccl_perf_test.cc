@@ -17,6 +17,7 @@
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -131,6 +132,29 @@ TEST_F(SpcclPerfTest, MeasuresOnGpus) {
   EXPECT_EQ(RunJson("--in-place --sparsity 0.9" + cuda)["wrong"], 0);
   EXPECT_EQ(RunJson("--buffers register" + cuda)["wrong"], 0);
   EXPECT_EQ(RunJson("--daemon-arg=--gpu-enabled=off" + cuda)["wrong"], 0);
+}
+
+TEST_F(SpcclPerfTest, SaysHowGpusMemoryIsHandedOver) {
+  const std::string cuda = std::string(" --device cuda --cuda-library ") + SPCCL_FAKE_CUDA_LIBRARY +
+                           " --daemon-arg=--gpu-kernels=";
+  const std::string few = "--ranks 2 --sizes 64K --iters 1 --warmup 0 --check";
+  const std::string taken = cuda + SPCCL_FAKE_DEVICE_LIBRARY;
+  EXPECT_EQ(RunJson("--handed-over" + taken)["memory"], "handed over (cuda-ipc)");
+  const Result nodes =
+      Run(few + " --nodes 2 --handed-over --daemon-arg=--gpu-between-nodes=host" + taken);
+  EXPECT_EQ(nodes.code, 0) << nodes.output;
+  EXPECT_THAT(nodes.output, HasSubstr("# memory: handed over (cuda-ipc)\n"));
+
+  const std::string refused = cuda + "/nowhere.so";
+  EXPECT_EQ(RunJson(refused)["wrong"], 0);
+  const Result staged = Run(few + refused);
+  EXPECT_EQ(staged.code, 0) << staged.output;
+  EXPECT_THAT(staged.output, ContainsRegex("# memory: staged through the host: .*/nowhere.so"));
+  const Result strict = Run(few + " --handed-over" + refused);
+  EXPECT_EQ(strict.code, 2) << strict.output;
+  EXPECT_THAT(strict.output, ContainsRegex("--handed-over: .*staged .*/nowhere.so"));
+  EXPECT_THAT(Run(few + " --daemon-arg=--gpu-enabled=off" + taken).output,
+              HasSubstr("staged through the host: gpu.enabled is off"));
 }
 
 // Three ranks on two GPUs, and all of them on one.

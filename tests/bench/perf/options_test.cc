@@ -66,6 +66,9 @@ TEST(ParseOptions, ReadsTheDevice) {
   EXPECT_THAT(Parse({"--device", "tpu"}).text, HasSubstr("expected host, cuda or cuda:N"));
   EXPECT_THAT(Parse({"--device=cuda", "--buffers=malloc"}).text, HasSubstr("--buffers malloc"));
   EXPECT_TRUE(Parse({"--device=cuda", "--buffers=register"}).go_on);
+  EXPECT_FALSE(parsed.options.handed_over);
+  EXPECT_TRUE(Parse({"--device=cuda", "--handed-over"}).options.handed_over);
+  EXPECT_THAT(Parse({"--handed-over"}).text, HasSubstr("--handed-over: the host's memory"));
 }
 
 TEST(ParseOptions, ReadsSettingsThatTakeTurns) {

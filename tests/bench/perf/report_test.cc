@@ -76,6 +76,7 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   EXPECT_EQ(line.at("wrong"), 3);
   EXPECT_EQ(line.at("device"), "host");
   EXPECT_TRUE(line.at("device_name").is_null());
+  EXPECT_TRUE(line.at("memory").is_null());
 }
 
 TEST(JsonLine, NamesTheDevice) {
@@ -83,12 +84,14 @@ TEST(JsonLine, NamesTheDevice) {
   options.device = "cuda";
   Measurement measured = Example();
   measured.device_name = "A GPU";
+  measured.memory = {.handed_over = true, .text = "handed over (cuda-ipc)"};
   const Problem problem =
       MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 4, 1'000'000).value();
   const auto line =
       nlohmann::json::parse(JsonLine("spccl-perf", problem, options, nullptr, measured));
   EXPECT_EQ(line.at("device"), "cuda");
   EXPECT_EQ(line.at("device_name"), "A GPU");
+  EXPECT_EQ(line.at("memory"), "handed over (cuda-ipc)");
   EXPECT_THAT(TableHead("spccl-perf", options), HasSubstr(", device cuda,"));
 }
 
