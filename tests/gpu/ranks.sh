@@ -3,13 +3,15 @@
 #
 #   tests/gpu/ranks.sh DIR KERNELS RANKS [spccl-perf's options...]
 #
-# DIR has spccl-perf and spccld, KERNELS is libspccl_device.so. Ends with 0 if all is right.
+# DIR has spccl-perf and spccld, KERNELS is libspccl_device.so. Ends with 0 if all is right and the
+# daemon worked on the GPU's memory itself.
 set -euo pipefail
 dir="${1:?}" kernels="${2:?}" ranks="${3:?}"
 shift 3
+export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-0}"
 count=0
 check() {
-  "$dir/spccl-perf" --device cuda:0 --ranks "$ranks" --iters 3 --warmup 1 --check \
+  "$dir/spccl-perf" --device cuda:0 --ranks "$ranks" --iters 3 --warmup 1 --check --handed-over \
     "--daemon-arg=--gpu-kernels=$kernels" "$@"
   count=$((count + 1))
 }

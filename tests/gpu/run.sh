@@ -17,7 +17,7 @@ Runs, each step under a time limit, all of them in less than 8 minutes:
   memcheck     a part of codec under compute-sanitizer, where there is one
   racecheck    and its search for races in shared memory
   order-mps    order with both processes in one MPS server
-  ranks-2 -4 -8  so many ranks on one GPU through spccld, against a plain reference
+  ranks-2 -4 -8  so many ranks on one GPU through spccld, none staged, against a plain reference
   nccl         two spccld on one GPU through NCCL 2.30 or later
 
 Each says PASS, FAIL or SKIP and why; the last line is PASS, FAIL, or SKIP where there is no GPU, the exit

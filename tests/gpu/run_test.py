@@ -148,6 +148,20 @@ class RunTest(unittest.TestCase):
         status, found = run("--bin", self.bin, "--out", self.folder / "out", "--only", steps, **options)
         self.assertEqual(status, 0, found["last"][1])
 
+    def test_ranks_fail_where_the_daemon_does_not_take_the_gpus_memory(self):
+        if not arguments.fake_driver:
+            self.skipTest("no --fake-driver")
+        programs = pathlib.Path(arguments.bin).resolve()
+        if not all((programs / program).exists() for program in ["spccl-perf", "spccld"]):
+            self.skipTest("no spccl-perf and spccld")
+        status, found = run("--bin", self.bin, "--spccl", programs, "--out", self.folder / "out",
+                            "--only", "ranks-2", SPCCL_CUDA_LIBRARY=arguments.fake_driver,
+                            SPCCL_GPU_KERNELS="/nowhere/kernels.so")
+        self.assertEqual(status, 1, found["last"][1])
+        self.assertEqual(found["ranks-2"][0], "FAIL")
+        self.assertIn("staged through the host", found["ranks-2"][1])
+        self.assertIn("/nowhere/kernels.so", found["ranks-2"][1])
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
