@@ -246,10 +246,7 @@ absl::Status Engine::OnForm(NodeId node, const v1::Form& form) {
     members[rank].pid = form.pid_of_rank(rank);
     if (of_rank != group.here) members[rank].node = group.nodes[of_rank].info.name;
   }
-  if (form.gpu_generation() > kLastGeneration) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a world of GPUs of generation ", form.gpu_generation()));
-  }
+  SPCCL_RETURN_IF_ERROR(CheckGeneration(form.gpu_generation()));
   group.gpu_generation = form.gpu_generation();
   SPCCL_ASSIGN_OR_RETURN(group.tuning, FromMessage(form.tuning()));
   SPCCL_RETURN_IF_ERROR(entry.comm.Meet(members));

@@ -4,30 +4,28 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mix.h"
+#include "base/status.h"
+#include "collective/transport/nccl/library.h"
 
 namespace spccl::daemon {
 namespace {
 
-// Of splitmix64 (Steele et al., 2014).
-uint64_t Mix(uint64_t digest, uint64_t value) {
-  uint64_t z = digest + 0x9E3779B97F4A7C15U + value;
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ z >> 27) * 0x94D049BB133111EBU;
-  return z ^ z >> 31;
-}
-
 // More than a daemon remembers.
-constexpr int kMostWorlds = 1024;
+constexpr int kMostTold = 1024;
 constexpr size_t kLongestText = 256;
 
-// "NCCL 2.28.9"
 std::string LibraryOf(const GpuOffer& offer) {
-  const int version = offer.library_version;
-  return absl::StrCat(offer.is_ncclx ? "NCCLX " : "NCCL ", version / 10000, ".",
-                      version / 100 % 100, ".", version % 100);
+  return transport::nccl::Library::NameOf(offer.library_version, offer.is_ncclx);
 }
 
 }  // namespace
+
+absl::Status CheckGeneration(uint64_t generation) {
+  if (generation <= kLastGeneration) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a world of GPUs of generation ", generation, "; ",
+                                                 kLastGeneration, " would be the last"));
+}
 
 v1::GpuOffer ToMessage(const GpuOffer& offer) {
   v1::GpuOffer message;
@@ -49,19 +47,16 @@ absl::StatusOr<GpuOffer> FromMessage(const v1::GpuOffer& message) {
     return absl::InvalidArgumentError(
         absl::StrCat("a node with ", message.gpus(), " GPUs; ", kMostGpusOfNode, " are the most"));
   }
-  if (message.worlds_size() > kMostWorlds) {
+  if (message.worlds_size() > kMostTold) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a node in ", message.worlds_size(), " worlds of GPUs; ", kMostWorlds, " are the most"));
+        "a node in ", message.worlds_size(), " worlds of GPUs; ", kMostTold, " are the most"));
   }
   offer.gpus = message.gpus();
   offer.library_version = static_cast<int>(message.library_version());
   offer.is_ncclx = message.is_ncclx();
   offer.why_none = message.why_none().substr(0, kLongestText);
   for (const v1::GpuWorld& world : message.worlds()) {
-    if (world.generation() > kLastGeneration) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a world of GPUs of generation ", world.generation()));
-    }
+    SPCCL_RETURN_IF_ERROR(CheckGeneration(world.generation()));
     offer.generations[world.set()] = world.generation();
   }
   return offer;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/spccl/v1/peer.pb.h"
 
@@ -25,6 +26,7 @@ struct GpuOffer {
 
 // No node has had so many.
 inline constexpr uint64_t kLastGeneration = uint64_t{1} << 40;
+absl::Status CheckGeneration(uint64_t generation);
 
 v1::GpuOffer ToMessage(const GpuOffer& offer);
 // InvalidArgument names what no node has.

@@ -231,11 +231,17 @@ std::vector<std::shared_ptr<GpuWorld>> GpuWorlds::All() const {
 }
 
 void GpuWorlds::OnControl(NodeId node, const v1::NcclControl& message) {
-  // Not called with the lock: the world sends.
-  for (const std::shared_ptr<GpuWorld>& world : All()) {
-    if (world->set != message.set() || world->generation != message.generation()) continue;
-    if (const auto number = world->NumberOf(node)) world->world->OnControl(*number, message.body());
+  std::shared_ptr<GpuWorld> world;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(worlds_.begin(), worlds_.end(), [&](const auto& one) {
+      return one->set == message.set() && one->generation == message.generation();
+    });
+    if (found == worlds_.end()) return;
+    world = *found;
   }
+  // Without the lock: the world sends.
+  if (const auto number = world->NumberOf(node)) world->world->OnControl(*number, message.body());
 }
 
 void GpuWorlds::OnNodeDown(NodeId node, const absl::Status& reason) {

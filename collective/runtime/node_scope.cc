@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mix.h"
 #include "base/status.h"
 #include "collective/plan/check.h"
 #include "collective/plan/make_plan.h"
@@ -23,14 +24,6 @@ constexpr size_t kMaxRanks = 1024;
 constexpr size_t kMaxPlans = 64;
 // Trials that are kept: a program has few kinds of operations that differ so much.
 constexpr size_t kMaxTrials = 256;
-
-// Of splitmix64 (Steele et al., 2014).
-uint64_t Mix(uint64_t digest, uint64_t value) {
-  uint64_t z = digest + 0x9E3779B97F4A7C15U + value;
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ z >> 27) * 0x94D049BB133111EBU;
-  return z ^ z >> 31;
-}
 
 // Operations that go the same way: of one kind, element type and algorithm, about as large, of the
 // same expected density. The same on all nodes.

@@ -34,9 +34,6 @@ using ::testing::IsEmpty;
 constexpr uint32_t kGpus = spccl::testing::kFakeGpus;
 constexpr size_t kBytes = 5000;
 
-void Enqueue(cuda::Stream stream, void (*function)(void*), void* argument) {
-  SPCCL_CHECK(TheGpus().driver()->LaunchHostFunc(stream, function, argument) == cuda::kSuccess);
-}
 void* Find(void* memory) {
   return spccl::testing::Fake().Here(reinterpret_cast<uint64_t>(memory));
 }
@@ -46,7 +43,7 @@ void* Find(void* memory) {
 class GpuWorldsTest : public ::testing::Test {
  protected:
   void Begin(size_t daemons, int64_t keep_ns = 60'000'000'000) {
-    nccl::Fake().Reset({.seed = TestSeed(), .enqueue = Enqueue, .find = Find});
+    nccl::Fake().Reset({.seed = TestSeed()});
     ends_.resize(daemons);
     for (size_t i = 0; i < daemons; ++i) {
       ends_[i].worlds = std::make_unique<GpuWorlds>(GpuWorlds::Options{

@@ -60,12 +60,16 @@ absl::StatusOr<std::shared_ptr<const Library>> Library::Load(const std::string& 
   return std::shared_ptr<const Library>(std::move(library));
 }
 
-std::string Library::FormatVersion() const {
-  return absl::StrCat(version_ / 10000, ".", version_ / 100 % 100, ".", version_ % 100);
+std::string Library::FormatVersion(int version) {
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+std::string Library::NameOf(int version, bool is_ncclx) {
+  return absl::StrCat(is_ncclx ? "NCCLX " : "NCCL ", FormatVersion(version));
 }
 
 std::string Library::Describe() const {
-  return absl::StrCat(is_ncclx_ ? "NCCLX " : "NCCL ", FormatVersion(), " (", path_, ")");
+  return absl::StrCat(NameOf(version_, is_ncclx_), " (", path_, ")");
 }
 
 absl::Status Library::ToStatus(Result result, std::string_view what, Comm comm) const {

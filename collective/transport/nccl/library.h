@@ -25,9 +25,11 @@ class Library {
 
   int version() const { return version_; }
   // "2.28.9"
-  std::string FormatVersion() const;
+  std::string FormatVersion() const { return FormatVersion(version_); }
   // Whether it has functions that only NCCLX has. False is no proof.
   bool is_ncclx() const { return is_ncclx_; }
+  // "NCCL 2.28.9", "NCCLX 2.28.9": of any node's, by what it says of itself.
+  static std::string NameOf(int version, bool is_ncclx);
   // "NCCL 2.28.9 (/usr/lib/libnccl.so.2)", for people.
   std::string Describe() const;
 
@@ -41,6 +43,7 @@ class Library {
 
  private:
   Library() = default;
+  static std::string FormatVersion(int version);
 
   std::string path_;
   int version_ = 0;

@@ -152,7 +152,6 @@ void FakeState::LookForDeadlock(FakeWorld* world) {
 }
 
 std::byte* FakeState::FindMemory(std::byte* memory) const {
-  if (options_.find != nullptr) return static_cast<std::byte*>(options_.find(memory));
   if (options_.enqueue != nullptr) return memory;
   return static_cast<std::byte*>(TheFakeCuda().here(reinterpret_cast<cuda::DevicePtr>(memory)));
 }

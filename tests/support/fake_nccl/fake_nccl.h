@@ -28,11 +28,9 @@ class FakeNccl {
   struct Options {
     uint64_t seed = 0;  // of how many times a call has to be asked for until it is through
     // How a host function gets on a stream: it runs when all that is before it is through, and
-    // what is behind it waits. Null, as without Reset: streams and memory are those of the fake
-    // CUDA that the process has loaded.
+    // what is behind it waits; memory is then the host's. Null, as without Reset: streams and
+    // memory are those of the fake CUDA that the process has loaded.
     void (*enqueue)(cuda::Stream stream, void (*function)(void*), void* argument) = nullptr;
-    // Where the CPU finds the memory that it is given; null: there, or where the fake CUDA says.
-    void* (*find)(void* memory) = nullptr;
     int version = 22809;
   };
   // Once before each test. No communicator may be alive.

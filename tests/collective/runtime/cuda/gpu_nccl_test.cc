@@ -43,16 +43,6 @@ using spccl::testing::Outcome;
 using spccl::testing::TheGpus;
 using ::testing::HasSubstr;
 
-// What the fake NCCL does runs as a host function of the fake CUDA's stream.
-void Enqueue(cuda::Stream stream, void (*function)(void*), void* argument) {
-  SPCCL_CHECK(TheGpus().driver()->LaunchHostFunc(stream, function, argument) == cuda::kSuccess);
-}
-
-// The host does not reach GPUs' memory but by the fake's leave.
-void* Find(void* memory) {
-  return spccl::testing::Fake().Here(spccl::testing::PointerOf(memory));
-}
-
 struct Case {
   OpDesc op;
   std::vector<int> gpus;  // of the ranks
@@ -73,7 +63,7 @@ class World {
       : node_of_gpu_(std::move(node_of_gpu)),
         nodes_(1 + *std::max_element(node_of_gpu_.begin(), node_of_gpu_.end())),
         net_(nodes_) {
-    nccl::Fake().Reset({.seed = TestSeed(), .enqueue = Enqueue, .find = Find});
+    nccl::Fake().Reset({.seed = TestSeed()});
     if (tamper) net_.SetTamper(tamper);
     for (size_t gpu = 0; gpu < node_of_gpu_.size(); ++gpu) {
       gpus_.push_back(std::make_unique<OfWorld>(TheGpus().at(gpu)));

@@ -84,6 +84,19 @@ void ExpectAnnounced(const std::vector<HearingSink::Told>& told, size_t frames) 
   for (const auto& [lane, rest] : announced) EXPECT_TRUE(rest.empty());
 }
 
+// An operation from node 0 to node 1, both started.
+struct OneWay {
+  explicit OneWay(const std::vector<std::unique_ptr<Communicator>>& communicators)
+      : sender(*communicators[0]->OpenOperation(Operation(1))),
+        receiver(*communicators[1]->OpenOperation(Operation(1))) {
+    sender->Start(&nobody);
+    receiver->Start(&sink);
+  }
+
+  HearingSink nobody, sink;
+  std::unique_ptr<OperationTransport> sender, receiver;
+};
+
 // Lane l of rank 0 is on GPU l % 2, and so is that of rank 1 on the other node.
 TEST(NcclAheadTest, FramesAreAnnouncedOnceAndInOrderBeforeTheyCome) {
   std::mt19937_64 random(TestSeed());
@@ -121,11 +134,8 @@ TEST(NcclAheadTest, FramesAreAnnouncedOnceAndInOrderBeforeTheyCome) {
 TEST(NcclAheadTest, WhatWasToldAheadKeepsItsPlaceAmongWhatIsSent) {
   Cluster cluster({0, 1}, TestSeed());
   const auto communicators = cluster.OpenAll(1);
-  HearingSink nobody, sink;
-  auto sender = *communicators[0]->OpenOperation(Operation(1));
-  auto receiver = *communicators[1]->OpenOperation(Operation(1));
-  sender->Start(&nobody);
-  receiver->Start(&sink);
+  OneWay operation(communicators);
+  auto& [nobody, sink, sender, receiver] = operation;
   ASSERT_TRUE(cluster.AwaitUp());
   cluster.net.Flush();
   Event looks;
@@ -261,11 +271,8 @@ TEST(NcclAheadTest, ASinkMayTellAheadWhatItWillPassOn) {
 TEST(NcclAheadTest, WhatIsOnlyAnnouncedMayFindNoMemory) {
   Cluster cluster({0, 1}, TestSeed());
   const auto communicators = cluster.OpenAll(1);
-  HearingSink nobody, sink;
-  auto sender = *communicators[0]->OpenOperation(Operation(1));
-  auto receiver = *communicators[1]->OpenOperation(Operation(1));
-  sender->Start(&nobody);
-  receiver->Start(&sink);
+  OneWay operation(communicators);
+  auto& [nobody, sink, sender, receiver] = operation;
   cluster.net.Flush();
   cluster.gpus[1]->SetFull(true);
   const Tag tag{.from = 0, .to = 1};
@@ -281,11 +288,8 @@ TEST(NcclAheadTest, WhatWasToldAheadAndIsNotSentIsForgotten) {
   Cluster cluster({0, 1}, TestSeed());
   auto communicators = cluster.OpenAll(1);
   {
-    HearingSink nobody, sink;
-    auto sender = *communicators[0]->OpenOperation(Operation(1));
-    auto receiver = *communicators[1]->OpenOperation(Operation(1));
-    sender->Start(&nobody);
-    receiver->Start(&sink);
+    OneWay operation(communicators);
+    auto& [nobody, sink, sender, receiver] = operation;
     std::vector<FrameSize> sizes;
     for (uint32_t chunk = 0; chunk < 20; ++chunk) {
       sizes.push_back({.tag = {.from = 0, .to = 1, .chunk = chunk}, .bytes = 900});
