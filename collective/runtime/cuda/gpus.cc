@@ -17,8 +17,8 @@ namespace {
 
 constexpr char kCodecLibrary[] = "libspccl_device.so";
 
-// Where the library may be if nobody says: where the loader looks, and beside the program or where
-// the package puts it.
+// Where the library may be if nobody says: where the loader looks, beside the program, where it is
+// installed (kernels/launch/CMakeLists.txt), and where it is built.
 std::vector<std::string> CodecPlaces(const std::string& named) {
   if (!named.empty()) return {named};
   std::vector<std::string> places = {kCodecLibrary};
@@ -26,7 +26,7 @@ std::vector<std::string> CodecPlaces(const std::string& named) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return places;
   const std::filesystem::path folder = program.parent_path();
-  for (const char* const beside : {"", "../lib", "../lib/spccl"}) {
+  for (const char* const beside : {"", SPCCL_LIB_FROM_BIN "/spccl", "../kernels/launch"}) {
     places.push_back((folder / beside / kCodecLibrary).string());
   }
   return places;
