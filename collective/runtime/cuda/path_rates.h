@@ -20,7 +20,7 @@ class PathRates {
   // all, says what the next one takes.
   struct Kind {
     uint64_t communicator = 0;
-    std::vector<int> gpus;  // that its ranks use, ascending
+    std::vector<int> gpus = {};  // that its ranks use, ascending
     uint32_t ranks = 0;
     DType dtype = DType::kFloat32;
     uint64_t bytes = 0;  // of the buffer; kinds are of the power of two below
