@@ -156,7 +156,7 @@ void Owner(int socket) {
   if (HasDescriptors(device)) {
     OwnDescriptor(socket, device);
   } else {
-    std::printf("owner: this GPU exports no descriptors\n");
+    std::printf("skipped: by descriptor (this GPU exports none)\n");
   }
 }
 

@@ -65,27 +65,64 @@ TEST(RowTest, ComputesWhatItShows) {
   EXPECT_EQ(FloorFraction({}), 0);
 }
 
+constexpr char kH100[] = "NVIDIA H100 80GB HBM3";
+constexpr char kA100[] = "NVIDIA A100-SXM4-40GB";
+
 TEST(JudgeTest, PassesWhatIsGood) {
   std::ostringstream out;
-  EXPECT_TRUE(PrintVerdicts(Judge(GoodRows()), out)) << out.str();
-  EXPECT_THAT(out.str(), testing::HasSubstr("\nPASS: 0 of 11 targets missed\n"));
+  EXPECT_TRUE(PrintVerdicts(Judge(GoodRows()), kH100, out)) << out.str();
+  EXPECT_THAT(out.str(), testing::HasSubstr("\nPASS: 0 of 11 targets missed, 0 not measured\n"));
+  EXPECT_THAT(out.str(), testing::Not(testing::HasSubstr("skipped")));
 }
 
 TEST(JudgeTest, FailsWhatIsSlowOrMissing) {
   std::ostringstream out;
   std::vector<Row> rows = GoodRows();
   rows[0].seconds *= 1.2;  // 0.75 of the floor where 0.80 is wanted
-  EXPECT_FALSE(PrintVerdicts(Judge(rows), out));
+  EXPECT_FALSE(PrintVerdicts(Judge(rows), kH100, out));
   EXPECT_THAT(out.str(), testing::HasSubstr("MISSED encode: of the floor"));
-  EXPECT_THAT(out.str(), testing::HasSubstr("\nFAIL: 1 of 11"));
+  EXPECT_THAT(out.str(), testing::HasSubstr("\nFAIL: 1 of 11 targets missed, 0 not measured\n"));
   rows = GoodRows();
   rows.back().cub_seconds = rows.back().seconds * 1.4;
-  EXPECT_FALSE(PrintVerdicts(Judge(rows), out));
+  EXPECT_FALSE(PrintVerdicts(Judge(rows), kH100, out));
   rows = GoodRows();
   rows[1].seconds = rows[0].seconds * 1.2;  // the column form is nearly as fast
-  EXPECT_FALSE(PrintVerdicts(Judge(rows), out));
-  EXPECT_FALSE(PrintVerdicts(Judge({}), out)) << "nothing was measured";
-  EXPECT_FALSE(PrintVerdicts({}, out));
+  EXPECT_FALSE(PrintVerdicts(Judge(rows), kH100, out));
+  EXPECT_FALSE(PrintVerdicts(Judge({}), kH100, out)) << "nothing was measured";
+  EXPECT_FALSE(PrintVerdicts({}, kH100, out));
+}
+
+TEST(JudgeTest, TellsButDoesNotFailWhatAnotherCardMisses) {
+  std::ostringstream out;
+  std::vector<Row> rows = GoodRows();
+  rows[0].seconds *= 1.2;
+  EXPECT_TRUE(PrintVerdicts(Judge(rows), kA100, out));
+  EXPECT_THAT(out.str(), testing::HasSubstr("below  encode: of the floor"));
+  EXPECT_THAT(out.str(), testing::HasSubstr("\nskipped: targets of an H100, not judged on NVIDIA "
+                                            "A100-SXM4-40GB\nPASS: all measured, below 1 of 11 "
+                                            "targets of an H100, not judged on NVIDIA A100"));
+}
+
+TEST(JudgeTest, FailsOnEveryCardWhatWasNotMeasured) {
+  std::ostringstream out;
+  EXPECT_FALSE(PrintVerdicts(Judge({}), kA100, out));
+  EXPECT_FALSE(PrintVerdicts({}, kA100, out));
+  std::vector<Row> rows = GoodRows();
+  rows[0].copy_seconds = 0;
+  rows[0].cub_seconds = rows[0].cusparse_seconds = 0;
+  EXPECT_FALSE(PrintVerdicts(Judge(rows), kA100, out));
+  EXPECT_THAT(out.str(), testing::HasSubstr("MISSED encode: of the floor"));
+  EXPECT_THAT(out.str(), testing::HasSubstr("\nFAIL: 2 of 11 targets missed, 2 not measured\n"));
+}
+
+TEST(JudgeTest, IsOfWholeH100sAlone) {
+  for (const char* const name : {kH100, "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "H100"}) {
+    EXPECT_TRUE(IsTargetCard(name)) << name;
+  }
+  for (const char* const name : {kA100, "NVIDIA H200", "NVIDIA GH200 480GB", "NVIDIA GH100", "",
+                                 "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100-20C", "H1000"}) {
+    EXPECT_FALSE(IsTargetCard(name)) << name;
+  }
 }
 
 TEST(JudgeTest, LooksAtTheLargestSizeAlone) {
@@ -93,8 +130,19 @@ TEST(JudgeTest, LooksAtTheLargestSizeAlone) {
   Row small = rows[0];
   small.bytes /= 4;  // and as slow as before
   rows.insert(rows.begin(), small);
+  Row large = rows[0];
+  large.bytes *= 4;
+  large.sparsity = 0.5;  // time was up before the judged one
+  rows.push_back(large);
   std::ostringstream out;
-  EXPECT_TRUE(PrintVerdicts(Judge(rows), out)) << out.str();
+  EXPECT_TRUE(PrintVerdicts(Judge(rows), kH100, out)) << out.str();
+}
+
+TEST(MissingRivalsTest, CountsRowsWithoutCusparse) {
+  std::vector<Row> rows = GoodRows();
+  EXPECT_EQ(MissingRivals(rows), "");
+  rows[2].cusparse_seconds = 0;
+  EXPECT_EQ(MissingRivals(rows), "cuSPARSE in 1 of 7 rows");
 }
 
 TEST(PrintTest, TellsEveryRow) {
