@@ -17,6 +17,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 NEEDED = ["codec", "bench", "order", "ipc"]  # come first, and may not be skipped
 STEPS = [*NEEDED, "memcheck", "racecheck", "order-mps", "ranks-2", "ranks-4", "ranks-8", "nccl"]
+PRETENDED = {"SPCCL_CUDA_LIBRARY": "pretended"}
 PROGRAMS = ["gpu-codec-suite", "gpu-order-test", "gpu-ipc-test", "gpu-codec-bench"]
 arguments = argparse.Namespace(bin=None, fake_driver=None, fake_kernels=None)
 
@@ -26,7 +27,8 @@ def has_gpu():
 
 
 def run(*options, **environment):
-    """The status, and {step: (verdict, text)}; the last line is under the name 'last'."""
+    """The status, and {step: (verdict, text)}; under the name 'last': the last line up to its first
+    colon, which says no more than PASS where nothing was left out, and all of the output."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("SPCCL_")}
     env.update(environment)
     result = subprocess.run([HERE / "run.sh", *map(str, options)], env=env, text=True, timeout=200,
@@ -37,6 +39,10 @@ def run(*options, **environment):
         verdict, name, text = (line.split(maxsplit=2) + ["", "", ""])[:3]
         found[name] = (verdict, text)
     return result.returncode, found
+
+
+def last_line(found):
+    return found["last"][1].splitlines()[-1]
 
 
 class RunTest(unittest.TestCase):
@@ -57,9 +63,24 @@ class RunTest(unittest.TestCase):
             path.chmod(0o755)
         (self.bin / "libspccl_device.so").touch()
 
-    def run_pretending(self, *options):
+    def script(self, name, body):
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + body + "\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def pretend_tools(self):
+        """All that steps after those in NEEDED take, in self.folder; the environment to find them."""
+        self.script("compute-sanitizer", "exit 0")
+        self.script("nvidia-cuda-mps-control", "exit 0")
+        self.script("spccld", "exit 0")
+        self.script("spccl-perf", 'echo "--device"\n'
+                    '[ -z "$NCCL_DEBUG_FILE" ] || echo "Init COMPLETE" >"$NCCL_DEBUG_FILE"')
+        (self.folder / "libnccl.so.2").touch()
+        return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+
+    def run_pretending(self, *options, **environment):
         return run("--bin", self.bin, "--out", self.folder / "out", "--spccl", self.folder, *options,
-                   SPCCL_CUDA_LIBRARY="pretended")
+                   **PRETENDED, **environment)
 
     @unittest.skipIf(has_gpu(), "there is a GPU")
     def test_without_a_gpu_all_is_skipped(self):
@@ -70,40 +91,139 @@ class RunTest(unittest.TestCase):
             self.assertEqual(found[step], ("SKIP", "no GPU"))
 
     def test_a_dry_run_says_what_would_run(self):
-        status, found = run("--dry-run", "--out", self.folder / "out")
-        self.assertEqual(status, 77, found)
+        status, found = run("--dry-run", "--out", self.folder / "out", "--spccl", self.folder,
+                            "--nccl", self.folder / "libnccl.so.2", **PRETENDED,
+                            **self.pretend_tools())
+        self.assertEqual(status, 0, found)
         for step in ["build", *STEPS]:
             verdict, text = found[step]
-            self.assertEqual(verdict, "SKIP")
-            self.assertIn("would run", text)
+            self.assertEqual(verdict, "RUN", step)
+            self.assertRegex(text, r"^\d+ s at most: ")
         self.assertIn("build.sh", found["build"][1])
         self.assertIn("gpu-codec-suite", found["memcheck"][1])
         self.assertTrue(found["ranks-4"][1].endswith(" 4"), found["ranks-4"])
         self.assertIn("nccl.sh", found["nccl"][1])
         self.assertEqual([name for name in found if name in STEPS], STEPS)
+        self.assertEqual(last_line(found),
+                         "DRY RUN: 12 steps would run, 0 would be skipped; nothing ran")
+        self.assertFalse((self.folder / "out").exists(), "a dry run has made its folder")
+
+    def test_a_dry_run_says_what_would_be_skipped_here_and_its_command(self):
+        status, found = self.run_pretending("--dry-run", "--only", "order,ranks-2")
+        self.assertEqual(status, 0, found)
+        self.assertRegex(found["order"][1], "^no libspccl_device.so in .*; else .*gpu-order-test$")
+        self.pretend()
+        status, found = self.run_pretending("--dry-run", "--only", "order,ranks-2")
+        self.assertEqual(status, 0, found)
+        self.assertEqual((found["order"][0], found["ranks-2"][0]), ("RUN", "SKIP"))
+        self.assertRegex(found["ranks-2"][1], "^no spccl-perf and spccld in .*; else .*ranks.sh ")
+        self.assertEqual(last_line(found),
+                         "DRY RUN: 1 steps would run, 1 would be skipped; nothing ran")
+
+    @unittest.skipIf(has_gpu(), "there is a GPU")
+    def test_a_dry_run_without_a_gpu_prints_the_commands(self):
+        status, found = run("--dry-run", "--out", self.folder / "out")
+        self.assertEqual(status, 0, found)
+        for step in ["build", *STEPS]:
+            self.assertRegex(found[step][1], r"^no GPU; else \d+ s at most: .*/")
 
     def test_what_is_needed_always_has_its_time(self):
-        found = run("--dry-run", "--out", self.folder / "out")[1]
-        limits = [int(re.search(r"would run, (\d+) s at most", found[step][1])[1])
+        found = run("--dry-run", "--out", self.folder / "out", **PRETENDED)[1]
+        limits = [int(re.search(r"(\d+) s at most", found[step][1])[1])
                   for step in ["build", *NEEDED]]
-        all_of_it = int(re.search(r"total_seconds=(\d+)", (HERE / "run.sh").read_text("utf-8"))[1])
+        all_of_it = int(re.search(r" total=(\d+)", (HERE / "run.sh").read_text("utf-8"))[1])
         self.assertLessEqual(sum(limits), all_of_it)
         self.assertLess(all_of_it, 8 * 60)
+        stops = re.search(r"(\d+) s at most.*--seconds (\d+)", found["bench"][1])
+        self.assertLess(int(stops[2]), int(stops[1]), "bench has to end by itself")
 
     def test_passes(self):
         self.pretend()
-        status, found = self.run_pretending("--only", "codec,order,ipc,bench,nccl")
+        status, found = self.run_pretending("--nccl", self.folder / "libnccl.so.2",
+                                            **self.pretend_tools())
         self.assertEqual(status, 0, found)
-        self.assertEqual(found["last"][0], "PASS")
-        self.assertEqual({name for name in found if found[name][0] == "PASS"},
-                         {"codec", "order", "ipc", "bench", "last"})
-        self.assertEqual(found["nccl"][0], "SKIP")
+        self.assertRegex(last_line(found), r"^PASS: 11 passed, 0 failed, 0 skipped, \d+ s$")
+        self.assertEqual({name for name in found if found[name][0] == "PASS"}, {*STEPS, "last"})
+
+    def test_names_what_it_was_told_not_to_run(self):
+        self.pretend()
+        status, found = self.run_pretending("--only", "codec,order,ipc,bench")
+        self.assertEqual(status, 0, found)
+        self.assertEqual(found["last"][0], "PASS of codec,order,ipc,bench alone")
+
+    def test_is_no_plain_pass_where_steps_were_skipped(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        (self.folder / "spccld").unlink()
+        status, found = self.run_pretending(**tools)
+        self.assertEqual(status, 3, found)
+        self.assertEqual(found["last"][0], "PASS, but skipped")
+        self.assertIn("PASS, but skipped: ranks-2, ranks-4, ranks-8, nccl (no spccl-perf and spccld in "
+                      f"{self.folder.resolve()}: see --spccl): 7 passed, 0 failed, 4 skipped,",
+                      last_line(found))
+
+    def test_is_no_plain_pass_without_nccl(self):
+        self.pretend()
+        status, found = self.run_pretending(**self.pretend_tools())
+        self.assertEqual(status, 3, found)
+        self.assertIn("PASS, but skipped: nccl (no NCCL named: see --nccl): 10 passed,", last_line(found))
+
+    def test_is_no_plain_pass_where_a_program_left_something_out(self):
+        self.pretend(gpu_ipc_test="echo 'skipped: by descriptor (none)'; echo fine",
+                     gpu_codec_bench="echo 'skipped: targets of an H100, not judged on A card'\n"
+                                     "echo PASS: all measured")
+        status, found = self.run_pretending("--only", "codec,bench,ipc")
+        self.assertEqual(status, 3, found)
+        self.assertEqual(found["bench"][0], "PASS")
+        self.assertIn("but skipped: bench: targets of an H100, not judged on A card, "
+                      "ipc: by descriptor (none): 3 passed,", last_line(found))
+
+    def test_is_no_plain_pass_where_codec_was_told_to_do_less(self):
+        self.pretend()
+        status, found = self.run_pretending("--only", "codec", SPCCL_GPU_CODEC_OPTIONS="--thin 9")
+        self.assertEqual(status, 3, found)
+        self.assertIn("skipped: codec: all but --thin 9 (SPCCL_GPU_CODEC_OPTIONS): 1 passed",
+                      last_line(found))
+
+    def test_what_finds_too_little_time_is_skipped_and_not_failed(self):
+        self.pretend()
+        status, found = self.run_pretending("--only", "order,memcheck", "--total", "50",
+                                            **self.pretend_tools())
+        self.assertEqual(status, 3, found)
+        self.assertEqual(found["order"][0], "PASS")
+        self.assertIn("skipped: memcheck (too little of 50 s is left for its 60 s)", last_line(found))
+
+    def test_skips_where_nothing_ran(self):
+        self.pretend()
+        status, found = self.run_pretending("--only", "ranks-2")
+        self.assertEqual(status, 77, found)
+        self.assertIn("SKIP: nothing ran; skipped: ranks-2 (no spccl-perf", last_line(found))
+
+    def test_a_failed_build_is_the_verdict(self):
+        # Programs of an earlier build are there, and are not what is to be proved.
+        self.bin = self.folder / "out" / "bin"
+        self.bin.mkdir(parents=True)
+        self.pretend()
+        status, found = run("--out", self.folder / "out", "--spccl", self.folder,
+                            NVCC="/nowhere/nvcc", **PRETENDED)
+        self.assertEqual(status, 1, found)
+        self.assertEqual(found["build"][0], "FAIL")
+        log = self.folder.resolve() / "out" / "build.log"
+        self.assertIn(f"FAIL: the build failed, see {log}; skipped: codec, ", last_line(found))
+        self.assertIn("no nvcc", log.read_text("utf-8"))
+        for step in STEPS:
+            self.assertEqual(found[step], ("SKIP", "the build failed"))
+
+    def test_fails_where_there_are_no_kernels(self):
+        status, found = self.run_pretending("--only", "codec,order")
+        self.assertEqual(status, 1, found)
+        self.assertIn("FAIL: kernels; skipped: codec, order (no libspccl_device.so in ", last_line(found))
 
     def test_a_failure_is_told_and_the_others_still_run(self):
         self.pretend(gpu_order_test="echo words out of order; exit 1")
         status, found = self.run_pretending("--only", "codec,order,ipc")
         self.assertEqual(status, 1)
-        self.assertEqual(found["last"][0], "FAIL")
+        self.assertRegex(last_line(found), r"^FAIL: order: 2 passed, 1 failed, 0 skipped, ")
         self.assertEqual(found["order"][0], "FAIL")
         self.assertIn("words out of order", found["order"][1])
         self.assertEqual(found["ipc"][0], "PASS")
@@ -122,7 +242,7 @@ class RunTest(unittest.TestCase):
         self.assertIn("no driver", found["codec"][1])
 
     def test_refuses_what_it_does_not_know(self):
-        for options in [["--frob"], ["--only", "codec,frob"], ["--bin"], ["--limit", "soon"]]:
+        for options in [["--frob"], ["--only", "codec,frob"], ["--bin"], ["--limit", "soon"], ["--total", "0"]]:
             self.assertEqual(run(*options)[0], 2, options)
 
     def test_the_scripts_are_clean(self):
@@ -146,7 +266,9 @@ class RunTest(unittest.TestCase):
             if (pathlib.Path(arguments.bin) / program).exists():
                 (self.bin / program).symlink_to((pathlib.Path(arguments.bin) / program).resolve())
         status, found = run("--bin", self.bin, "--out", self.folder / "out", "--only", steps, **options)
-        self.assertEqual(status, 0, found["last"][1])
+        self.assertEqual(status, 3 if arguments.fake_kernels else 0, found["last"][1])
+        self.assertEqual([found[step][0] for step in steps.split(",")], ["PASS"] * len(steps.split(",")))
+        self.assertIn(f"PASS of {steps} alone", last_line(found))
 
     def test_ranks_fail_where_the_daemon_does_not_take_the_gpus_memory(self):
         if not arguments.fake_driver:
