@@ -2,7 +2,6 @@
 // do, not what the machine under them does between two lanes.
 #include "kernels/simt/fibre.h"
 
-#include <boost/context/protected_fixedsize_stack.hpp>
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -15,19 +14,22 @@
 namespace spccl::simt {
 namespace {
 
-// Kernel bodies keep little on the stack, sanitizers add to it.
-constexpr size_t kStackBytes = 128 << 10;
+// The machine frees the stack, not Boost.
+struct Borrowed {
+  void deallocate(boost::context::stack_context& /*stack*/) {}
+};
 
 }  // namespace
 
-Fibre::Fibre(std::function<void()> function) : function_(std::move(function)) {
-  boost::context::protected_fixedsize_stack allocator(kStackBytes);
-  const boost::context::stack_context stack = allocator.allocate();
-  stack_bytes_ = stack.size;
-  stack_bottom_ = static_cast<const char*>(stack.sp) - stack.size;
+Fibre::Fibre(std::span<char> stack, std::function<void()> function)
+    : function_(std::move(function)), stack_(stack) {
+  char* const top = stack.data() + stack.size();
+  boost::context::stack_context context;
+  context.sp = top;
+  context.size = stack.size();
   inside_ = boost::context::fiber(std::allocator_arg,
-                                  boost::context::preallocated(stack.sp, stack.size, stack),
-                                  allocator, [this](boost::context::fiber&& outside) {
+                                  boost::context::preallocated(top, stack.size(), context),
+                                  Borrowed(), [this](boost::context::fiber&& outside) {
                                     outside_ = std::move(outside);
                                     EndSwitchIn();
                                     function_();
@@ -60,7 +62,7 @@ void Fibre::Suspend() {
 
 void Fibre::BeginSwitchIn() {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&outside_fake_, stack_bottom_, stack_bytes_);
+  __sanitizer_start_switch_fiber(&outside_fake_, stack_.data(), stack_.size());
 #endif
 #if defined(SPCCL_FIBRE_TSAN)
   outside_tsan_ = __tsan_get_current_fiber();

@@ -1,4 +1,4 @@
-// One fibre: a stack of its own that runs a function a step at a time, on Boost.Context. Tells
+// One fibre: runs a function on a stack of its own, a step at a time, on Boost.Context. Tells
 // AddressSanitizer and ThreadSanitizer of every switch; to the latter without ordering memory, so
 // that two fibres race unless they synchronise by themselves.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace spccl::simt {
 
@@ -14,9 +15,8 @@ namespace spccl::simt {
 // function has returned or has never started.
 class Fibre {
  public:
-  // `function` runs from the first Resume() on; when it returns, the fibre is finished. The stack
-  // has a page below it that may not be touched.
-  explicit Fibre(std::function<void()> function);
+  // `function` runs on `stack` from the first Resume() on; when it returns, the fibre is finished.
+  Fibre(std::span<char> stack, std::function<void()> function);
   ~Fibre();
   Fibre(const Fibre&) = delete;
   Fibre& operator=(const Fibre&) = delete;
@@ -38,8 +38,7 @@ class Fibre {
   boost::context::fiber inside_;   // where the function stands; empty while it runs
   boost::context::fiber outside_;  // where Resume() stands; empty while the function does not run
   // What the sanitizers know the two stacks by; unused without them.
-  const void* stack_bottom_ = nullptr;
-  size_t stack_bytes_ = 0;
+  std::span<char> stack_;
   [[maybe_unused]] const void* outside_bottom_ = nullptr;
   [[maybe_unused]] size_t outside_bytes_ = 0;
   [[maybe_unused]] void* inside_fake_ = nullptr;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/simt/fibre.h"
+#include "kernels/simt/fibre_stacks.h"
 
 #if defined(SPCCL_FIBRE_TSAN)
 #include <sanitizer/tsan_interface.h>
@@ -115,10 +116,14 @@ FibreMachine::~FibreMachine() {
 }
 
 void FibreMachine::GrowTo(uint32_t lanes) {
-  while (lanes_.size() < lanes) {
+  const auto before = static_cast<uint32_t>(lanes_.size());
+  if (lanes <= before) return;
+  stacks_.push_back(std::make_unique<FibreStacks>(lanes - before));
+  for (uint32_t i = before; i < lanes; ++i) {
     lanes_.push_back(std::make_unique<LaneState>());
     LaneState* lane = lanes_.back().get();
-    lane->fibre = std::make_unique<Fibre>([this, lane] { RunLanes(*lane); });
+    lane->fibre =
+        std::make_unique<Fibre>(stacks_.back()->at(i - before), [this, lane] { RunLanes(*lane); });
   }
 }
 

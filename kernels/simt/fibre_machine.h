@@ -20,6 +20,7 @@
 namespace spccl::simt {
 
 struct BlockState;
+class FibreStacks;
 
 class FibreMachine {
  public:
@@ -81,6 +82,7 @@ class FibreMachine {
   std::mt19937_64 rng_;
   uint32_t resident_blocks_;
   uint64_t switches_ = 0;
+  std::vector<std::unique_ptr<FibreStacks>> stacks_;  // of the lanes' fibres
   std::vector<std::unique_ptr<LaneState>> lanes_;
   std::vector<std::unique_ptr<BlockState>> blocks_;  // the resident ones
 

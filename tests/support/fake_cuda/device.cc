@@ -256,5 +256,5 @@ SPCCL_FAKE_EXPORT void spcclFakeBreakDevice(spccl::cuda::Device device, spccl::c
   const spccl::fake_cuda::Lock lock(state.mutex);
   if (static_cast<size_t>(device) >= state.contexts.size()) return;
   state.contexts[device]->broken.store(error);
-  state.changed.notify_all();
+  spccl::fake_cuda::WakeAll(*state.contexts[device]);
 }

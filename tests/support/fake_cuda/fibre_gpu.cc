@@ -34,37 +34,38 @@ class KernelThread {
     return *thread;
   }
   void Run(const std::function<void(simt::FibreMachine&)>& work) {
-    bool done = false;
+    Item item = {&work};
     std::unique_lock lock(mutex_);
-    queue_.push_back({&work, &done});
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return done; });
+    queue_.push_back(&item);
+    pushed_.notify_one();
+    item.ended.wait(lock, [&] { return item.done; });
   }
 
  private:
   struct Item {
     const std::function<void(simt::FibreMachine&)>* work;
-    bool* done;
+    bool done = false;
+    std::condition_variable ended = {};
   };
   KernelThread() { std::thread(&KernelThread::Serve, this).detach(); }
   void Serve() {
     simt::FibreMachine machine = NewMachine();
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return !queue_.empty(); });
-      const Item item = queue_.front();
+      pushed_.wait(lock, [&] { return !queue_.empty(); });
+      Item& item = *queue_.front();
       queue_.pop_front();
       lock.unlock();
       (*item.work)(machine);
       lock.lock();
-      *item.done = true;
-      changed_.notify_all();
+      item.done = true;
+      item.ended.notify_one();
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
+  std::condition_variable pushed_;
+  std::deque<Item*> queue_;  // of callers, which wait
 };
 #endif
 

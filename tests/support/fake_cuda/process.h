@@ -1,6 +1,6 @@
 // The fake CUDA's state in this process, and what every function of the driver begins with.
 //
-// One lock guards everything but what a stream's work touches; whoever waits, waits on one
+// One lock guards everything but what a stream's work touches; callers that wait, wait on one
 // condition. All that is never freed lives as long as the process: streams' threads may outlive
 // main().
 #pragma once

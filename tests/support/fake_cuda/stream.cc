@@ -15,6 +15,21 @@ namespace {
 
 using namespace spccl::cuda;  // NOLINT(google-build-using-namespace): a driver is made of its names
 
+// Those whose threads run, also after they were destroyed.
+std::set<StreamHandle*>& serving() {
+  static auto* const all = new std::set<StreamHandle*>;
+  return *all;
+}
+
+// An operation has ended: wakes who may have waited for it. Each waits on a condition of its own,
+// since threads that all wake for every operation take more of the cores than what they run.
+void WakeHeld() {
+  for (StreamHandle* stream : serving()) {
+    if (stream->held) Wake(*stream);
+  }
+  process().changed.notify_all();
+}
+
 // How long an operation is to be late.
 void Delay(std::minstd_rand& random) {
   const uint64_t most = process().settings.delay_us;
@@ -42,15 +57,17 @@ void Serve(StreamHandle* stream) {
   std::minstd_rand random(static_cast<unsigned>(reinterpret_cast<uintptr_t>(stream) >> 4));
   Lock lock(state.mutex);
   while (true) {
-    state.changed.wait(lock, [&] { return !stream->queue.empty() || stream->closing; });
+    stream->changed.wait(lock, [&] { return !stream->queue.empty() || stream->closing; });
     if (stream->queue.empty()) break;
     Operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
-    state.changed.wait(lock, [&] {
+    stream->held = true;
+    stream->changed.wait(lock, [&] {
       return stream->context->broken.load() != kSuccess ||
              std::all_of(operation.after.begin(), operation.after.end(),
                          [](const CompletionPtr& before) { return before->done; });
     });
+    stream->held = false;
     const CompletionPtr completion = operation.completion;
     lock.unlock();
     Delay(random);
@@ -58,8 +75,9 @@ void Serve(StreamHandle* stream) {
     lock.lock();
     completion->done = true;
     --stream->context->pending;
-    state.changed.notify_all();
+    WakeHeld();
   }
+  serving().erase(stream);
   delete stream;
 }
 
@@ -102,6 +120,7 @@ StreamHandle* OpenStream(ContextHandle& context, bool blocking, bool is_own) {
   auto* const stream =
       new StreamHandle{.context = &context, .blocking = blocking, .is_own = is_own};
   streams().insert(stream);
+  serving().insert(stream);
   // Signals are the program's.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -111,16 +130,22 @@ StreamHandle* OpenStream(ContextHandle& context, bool blocking, bool is_own) {
   return stream;
 }
 
+void WakeAll(const ContextHandle& context) {
+  for (StreamHandle* stream : serving()) {
+    if (stream->context == &context) Wake(*stream);
+  }
+  process().changed.notify_all();
+}
+
 void OpenStreams(ContextHandle& context) {
   context.broken.store(kSuccess);
   context.legacy = OpenStream(context, true);
 }
 
 void CloseStreams(ContextHandle& context, Lock& lock) {
-  Process& state = process();
   context.broken.store(kErrorContextIsDestroyed);
-  state.changed.notify_all();
-  state.changed.wait(lock, [&] { return context.pending == 0; });
+  WakeAll(context);
+  process().changed.wait(lock, [&] { return context.pending == 0; });
   for (auto at = streams().begin(); at != streams().end();) {
     StreamHandle* const stream = *at;
     if (stream->context != &context) {
@@ -129,9 +154,9 @@ void CloseStreams(ContextHandle& context, Lock& lock) {
     }
     at = streams().erase(at);
     stream->closing = true;
+    Wake(*stream);
   }
   context.legacy = nullptr;
-  state.changed.notify_all();
 }
 
 StreamHandle* FindStream(Stream stream, Result* result) {
@@ -156,7 +181,7 @@ Result Enqueue(StreamHandle& stream, std::shared_ptr<const Work> work,
   stream.last = operation.completion;
   ++stream.context->pending;
   stream.queue.push_back(std::move(operation));
-  process().changed.notify_all();
+  Wake(stream);
   return kSuccess;
 }
 
@@ -178,8 +203,9 @@ void Crash(ContextHandle& context, const std::string& what) {
   const Inside inside;
   const Result error = Misuse(kErrorIllegalAddress, what);
   Result none = kSuccess;
+  const Lock lock(process().mutex);
   context.broken.compare_exchange_strong(none, error);
-  process().changed.notify_all();
+  WakeAll(context);
 }
 
 }  // namespace spccl::fake_cuda

@@ -2,6 +2,7 @@
 // that it comes after has ended. All functions: with the lock held.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -39,9 +40,11 @@ namespace spccl::cuda {
 
 struct StreamHandle {
   ContextHandle* context = nullptr;
-  bool blocking = false;  // ordered with the context's legacy stream
-  bool is_own = false;    // somebody has made it, and has to destroy it
-  bool closing = false;   // its thread ends with what it has
+  bool blocking = false;                 // ordered with the context's legacy stream
+  bool is_own = false;                   // somebody has made it, and has to destroy it
+  bool closing = false;                  // its thread ends with what it has
+  bool held = false;                     // its thread waits for what other streams do
+  std::condition_variable changed = {};  // whether its thread has something to do: it alone waits
   std::deque<fake_cuda::Operation> queue = {};
   fake_cuda::CompletionPtr last = {};  // of what was enqueued last; null: nothing was
   std::shared_ptr<fake_cuda::Capture> capture = {};
@@ -65,6 +68,13 @@ using cuda::StreamHandle;
 // Those that exist, by which handles of others are known.
 std::set<StreamHandle*>& streams();
 std::set<EventHandle*>& events();
+
+// Wakes threads: all streams' of the context, which has broken, and whoever waits for them.
+void WakeAll(const ContextHandle& context);
+// The stream's, whose queue or fate has changed.
+inline void Wake(StreamHandle& stream) {
+  stream.changed.notify_one();
+}
 
 // The context's own streams begin, and all of its streams end: what has not begun is dropped.
 void OpenStreams(ContextHandle& context);

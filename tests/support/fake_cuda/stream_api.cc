@@ -61,7 +61,7 @@ SPCCL_FAKE_EXPORT Result cuStreamDestroy_v2(Stream stream) {
     }
     fake_cuda::LeaveCapture(*stream);
     stream->closing = true;  // once its work is done: nobody waits for that
-    process().changed.notify_all();
+    fake_cuda::Wake(*stream);
     return kSuccess;
   });
 }
