@@ -1,7 +1,9 @@
 #include "daemon/gpu_facts.h"
 
+#include <filesystem>
 #include <future>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,10 +64,50 @@ GpuFact LookAt(const cuda::Driver& driver, runtime::Gpu& gpu) {
   return fact;
 }
 
+constexpr char kListOfGpus[] = "/driver/nvidia/gpus";
+
+bool ListsGpus(const std::string& proc) {
+  std::error_code error;
+  const std::filesystem::directory_iterator all(proc + kListOfGpus, error);
+  return !error && all != std::filesystem::directory_iterator();
+}
+
+// For GPUs that are there, by why they cannot be used.
+std::string AdviceFor(absl::StatusCode refusal, bool driver_named) {
+  switch (refusal) {
+    case absl::StatusCode::kFailedPrecondition:
+      return "install the package spccl-device of spccld's release, or name the kernels' library "
+             "(of a build with SPCCL_WITH_CUDA) by gpu.kernels; then restart spccld";
+    case absl::StatusCode::kUnimplemented:
+      return "install driver 580 (CUDA 13.0) or later, then restart spccld";
+    case absl::StatusCode::kNotFound:
+      if (driver_named) return "name another driver by gpu.driver, or none for the system's";
+      return "install the driver's library (libcuda1), and let spccld reach the devices (its "
+             "unit's drop-in gpu.conf; a container: --gpus; no CUDA_VISIBLE_DEVICES); then restart "
+             "it";
+    default:
+      return "see whether nvidia-smi works and shows driver 580 or later, look at dmesg for Xid "
+             "errors and at the drop-in gpu.conf of spccld's unit; then restart it";
+  }
+}
+
 }  // namespace
+
+GpuFacts LookAtRefusal(const absl::Status& refusal, bool driver_named, const std::string& proc) {
+  GpuFacts facts;
+  facts.unused = std::string(refusal.message());
+  if (absl::IsNotFound(refusal) && !driver_named) {
+    if (!ListsGpus(proc)) return facts;
+    absl::StrAppend(&facts.unused, "; but ", proc, kListOfGpus, " lists some");
+  }
+  facts.use = GpusUsed::kUnusable;
+  facts.advice = AdviceFor(refusal.code(), driver_named);
+  return facts;
+}
 
 GpuFacts LookAtGpus(runtime::Gpus& gpus) {
   GpuFacts facts;
+  facts.use = GpusUsed::kUsed;
   const cuda::Driver& driver = *gpus.driver();
   int version = 0;
   if (driver.DriverGetVersion(&version) == cuda::kSuccess) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace spccl::runtime {
 class Gpus;
 }  // namespace spccl::runtime
@@ -28,8 +30,17 @@ struct GpuFact {
   std::string failure;             // why it is of no use any more; empty: it is
 };
 
+enum class GpusUsed : uint8_t {
+  kUsed,      // all, or some
+  kNone,      // this machine has none, or no driver for them
+  kOff,       // by the configuration
+  kUnusable,  // it has some, yet they cannot be used: somebody should see to it
+};
+
 struct GpuFacts {
+  GpusUsed use = GpusUsed::kNone;
   std::string unused;  // why none is used; empty: those below are
+  std::string advice;  // unusable: what to do about it
   std::string driver;  // its version: "13.0"
   std::string nccl;    // "NCCL 2.28.9 (libnccl.so.2)", or why there is none; empty: not looked for
   bool has_nccl = false;
@@ -38,6 +49,10 @@ struct GpuFacts {
 
 // Tries each GPU, on its issuing thread; waits for that.
 GpuFacts LookAtGpus(runtime::Gpus& gpus);
+// What `refusal` of Gpus::Open comes to. `driver_named`: by the configuration, which expects GPUs
+// then. `proc`: the system's /proc, where a driver lists GPUs that this process may not reach.
+GpuFacts LookAtRefusal(const absl::Status& refusal, bool driver_named,
+                       const std::string& proc = "/proc");
 // Loads it, and says what it is. `path` empty: the system's. Null: there is none that can be used.
 std::shared_ptr<const transport::nccl::Library> LoadNccl(const std::string& path, GpuFacts* facts);
 

@@ -155,21 +155,30 @@ absl::StatusOr<std::unique_ptr<metrics::HttpServer>> ServeMetrics(const Config& 
   return server;
 }
 
+// Only GPUs that are there, and should be used, are worth a warning: most nodes without have no
+// driver either.
+void LogUnused(const GpuFacts& facts) {
+  if (facts.use != GpusUsed::kUnusable) {
+    Log(LogLevel::kInfo, "gpu", "no GPU is used", {{"reason", facts.unused}});
+    return;
+  }
+  Log(LogLevel::kWarning, "gpu", "GPUs are not used: their memory is copied through the host",
+      {{"reason", facts.unused}, {"advice", facts.advice}});
+}
+
 // nullptr: there are none, or they cannot be used, which is no reason not to serve host memory.
 std::unique_ptr<runtime::Gpus> OpenGpus(const Config& config, GpuFacts* facts) {
   if (config.gpu_enabled == GpuUse::kOff) {
+    facts->use = GpusUsed::kOff;
     facts->unused = "gpu.enabled is off";
+    LogUnused(*facts);
     return nullptr;
   }
   absl::StatusOr<std::unique_ptr<runtime::Gpus>> gpus = runtime::Gpus::Open(
       {.driver_library = config.gpu_driver, .codec_library = config.gpu_kernels});
   if (!gpus.ok()) {
-    // Most nodes that have none have no driver either.
-    const bool is_usual = absl::IsNotFound(gpus.status()) && config.gpu_driver.empty();
-    Log(is_usual ? LogLevel::kInfo : LogLevel::kWarning, "gpu",
-        "no GPU is used: their memory is copied through the host",
-        {{"reason", std::string(gpus.status().message())}});
-    facts->unused = std::string(gpus.status().message());
+    *facts = LookAtRefusal(gpus.status(), !config.gpu_driver.empty());
+    LogUnused(*facts);
     return nullptr;
   }
   *facts = LookAtGpus(**gpus);

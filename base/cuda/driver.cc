@@ -47,22 +47,51 @@ std::string LoaderError() {
 // What `library` has for each function, set in *driver; the name of the first that it lacks, or
 // nullptr.
 const char* LookUp(void* library, Driver* driver) {
+  const char* missing = nullptr;
 #define SPCCL_CUDA_LOOK_UP(NAME, SYMBOL, PARAMETERS)                                  \
   driver->NAME = reinterpret_cast<decltype(driver->NAME)>(::dlsym(library, #SYMBOL)); \
-  if (driver->NAME == nullptr) return #SYMBOL;
+  if (driver->NAME == nullptr && missing == nullptr) missing = #SYMBOL;
   SPCCL_CUDA_DRIVER_FUNCTIONS(SPCCL_CUDA_LOOK_UP)
 #undef SPCCL_CUDA_LOOK_UP
-  return nullptr;
+  return missing;
+}
+
+// Initialises it and counts its GPUs; *call is what has the result.
+Result Count(const Driver& driver, int* count, const char** call) {
+  *count = 0;
+  *call = "cuInit";
+  const Result result = driver.Init(0);
+  if (result != kSuccess) return result;
+  *call = "cuDeviceGetCount";
+  return driver.DeviceGetCount(count);
 }
 
 // Initialises it, and sees that it has a GPU.
 absl::Status Start(const Driver& driver, const std::string& name) {
-  absl::Status status = driver.ToStatus(driver.Init(0), "cuInit");
   int count = 0;
-  if (status.ok()) status = driver.ToStatus(driver.DeviceGetCount(&count), "cuDeviceGetCount");
-  if (status.ok() && count == 0) status = absl::UnavailableError("there is no GPU");
+  const char* call = nullptr;
+  const Result result = Count(driver, &count, &call);
+  const absl::Status status = driver.ToStatus(result, call);
+  if (result == kErrorNoDevice || (result == kSuccess && count == 0)) {
+    return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU",
+                                            status.ok() ? "" : ": ", status.message()));
+  }
   if (status.ok()) return status;
   return absl::UnavailableError(absl::StrCat(name, " cannot be used: ", status.message()));
+}
+
+// Of one that lacks functions: what else it lacks matters only where it has a GPU.
+absl::Status TooOld(const Driver& driver, const std::string& name, const char* missing) {
+  if (driver.Init != nullptr && driver.DeviceGetCount != nullptr) {
+    int count = 0;
+    const char* call = nullptr;
+    const Result result = Count(driver, &count, &call);
+    if (result == kErrorNoDevice || (result == kSuccess && count == 0)) {
+      return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU"));
+    }
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("the CUDA driver ", name, " is too old: it has no ", missing));
 }
 
 }  // namespace
@@ -75,8 +104,7 @@ absl::StatusOr<std::shared_ptr<const Driver>> Driver::Load(const std::string& li
   }
   const std::shared_ptr<Driver> driver(new Driver);
   if (const char* const missing = LookUp(handle, driver.get()); missing != nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the CUDA driver ", name, " is too old: it has no ", missing));
+    return TooOld(*driver, name, missing);
   }
   if (absl::Status status = Start(*driver, name); !status.ok()) return status;
   return driver;

@@ -4,10 +4,12 @@
 
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "collective/runtime/cuda/gpu_device.h"
@@ -27,22 +29,42 @@ std::vector<std::string> CodecPlaces(const std::string& named) {
   if (error) return places;
   const std::filesystem::path folder = program.parent_path();
   for (const char* const beside : {"", SPCCL_LIB_FROM_BIN "/spccl", "../kernels/launch"}) {
-    places.push_back((folder / beside / kCodecLibrary).string());
+    places.push_back((folder / beside / kCodecLibrary).lexically_normal().string());
   }
   return places;
 }
 
+// By the loader's words: in no other way does it tell that from a library that it cannot load, for
+// which another one may be missing.
+bool IsAbsent(std::string_view place, std::string_view reason) {
+  return reason.starts_with(place) && reason.ends_with("No such file or directory");
+}
+
+// Of where it looked in vain, what is wrong with those that are there comes first.
+absl::Status NoCodec(const std::vector<std::string>& places,
+                     const std::vector<std::string>& reasons) {
+  if (!reasons.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernels for GPUs: ", absl::StrJoin(reasons, "; ")));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("no kernels for GPUs: there is no ", absl::StrJoin(places, ", nor ")));
+}
+
 // The library stays loaded: kernels may be under way until the process ends.
 absl::StatusOr<const device::CodecTable*> LoadCodec(const std::string& named) {
-  std::string reasons, found;
+  const std::vector<std::string> places = CodecPlaces(named);
+  std::vector<std::string> reasons;
+  std::string found;
   void* library = nullptr;
-  for (const std::string& place : CodecPlaces(named)) {
+  for (const std::string& place : places) {
     library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     found = place;
     if (library != nullptr) break;
-    absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", ::dlerror());
+    std::string reason = ::dlerror();
+    if (!IsAbsent(place, reason)) reasons.push_back(std::move(reason));
   }
-  if (library == nullptr) return absl::NotFoundError(absl::StrCat("kernels for GPUs: ", reasons));
+  if (library == nullptr) return NoCodec(places, reasons);
   const auto get =
       reinterpret_cast<device::GetCodecTable>(::dlsym(library, device::kCodecTableSymbol));
   if (get == nullptr) {
@@ -71,7 +93,7 @@ class DriverGpus final : public Gpus {
   absl::Status OpenAll(const Options& options) {
     int count = 0;
     SPCCL_RETURN_IF_ERROR(driver_->ToStatus(driver_->DeviceGetCount(&count), "cuDeviceGetCount"));
-    absl::Status first = absl::UnavailableError("there is no GPU");
+    absl::Status first = absl::NotFoundError("there is no GPU");
     for (int ordinal = 0; ordinal < count; ++ordinal) {
       auto gpu =
           GpuDevice::Create(driver_, codec_, ordinal, static_cast<int>(gpus_.size()), options);
@@ -79,7 +101,7 @@ class DriverGpus final : public Gpus {
         gpus_.push_back(*std::move(gpu));
         continue;
       }
-      if (gpus_.empty()) first = gpu.status();
+      if (gpus_.empty()) first = absl::UnavailableError(gpu.status().message());
       Log(LogLevel::kWarning, "gpu", "a GPU cannot be used",
           {{"gpu", absl::StrCat(ordinal)}, {"reason", std::string(gpu.status().message())}});
     }

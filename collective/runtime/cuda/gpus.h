@@ -90,7 +90,10 @@ class Gpus {
     // Work that has not ended by then has stuck, and its GPU is of no use any more.
     int64_t stuck_after_ns = 30'000'000'000;
   };
-  // NotFound or Unavailable where there is no GPU: the daemon then serves host memory only.
+  // Refusals, at which the daemon serves host memory only. NotFound: this machine has no driver, or
+  // no GPU. Else it has GPUs that cannot be used; FailedPrecondition: for want of kernels, or of
+  // such as are of this release; Unimplemented: the driver is too old; Unavailable: they do not
+  // work.
   static absl::StatusOr<std::unique_ptr<Gpus>> Open(const Options& options);
   // When no task and no transport is left that uses them.
   virtual ~Gpus() = default;

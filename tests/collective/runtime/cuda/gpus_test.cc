@@ -30,7 +30,9 @@ using spccl::testing::GpuRanks;
 using spccl::testing::kFakeGpus;
 using spccl::testing::OpenFakeGpus;
 using spccl::testing::Outcome;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 spcclFakeHoldings Holdings() {
   spcclFakeHoldings holdings = {};
@@ -55,17 +57,33 @@ T Ask(Gpu& gpu, const std::function<T()>& question) {
   return *std::move(answer);
 }
 
+// Only where there is no driver nothing is found: the usual case, of which nobody need be told.
 TEST(GpusTest, SaysWhatIsMissing) {
   Gpus::Options options = FakeGpuOptions();
   options.driver_library = "/nowhere/libcuda.so.1";
   EXPECT_EQ(Gpus::Open(options).status().code(), absl::StatusCode::kNotFound);
   options = FakeGpuOptions();
   options.codec_library = "/nowhere/libspccl_device.so";
-  const absl::Status status = Gpus::Open(options).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/libspccl_device.so"));
+  absl::Status status = Gpus::Open(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no /nowhere/libspccl_device.so"));
   options.codec_library = SPCCL_FAKE_CUDA_LIBRARY;  // a library, but not that
   EXPECT_EQ(Gpus::Open(options).status().code(), absl::StatusCode::kFailedPrecondition);
+  options.codec_library = "/proc/self/cmdline";  // there, and no library
+  status = Gpus::Open(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("cmdline"), Not(HasSubstr("there is no "))));
+}
+
+TEST(GpusTest, WhereNoGpuWorksTheyAreUnavailable) {
+  OpenFakeGpus().reset();  // the driver is there
+  for (int gpu = 1; gpu <= kFakeGpus; ++gpu) {
+    Fake().Fail("cuDeviceGetUuid_v2", gpu, cuda::kErrorInvalidDevice);
+  }
+  const absl::Status status = Gpus::Open(FakeGpuOptions()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("CUDA_ERROR_INVALID_DEVICE"));
 }
 
 TEST(GpusTest, OpensAllAndGivesAllBack) {
