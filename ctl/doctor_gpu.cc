@@ -123,17 +123,24 @@ std::string Lacking(const v1::Gpus& daemon, Lacks lacks) {
   return absl::StrJoin(numbers, ", ");
 }
 
+// What to do so that a daemon that uses none does.
+std::string AdviceOf(const v1::Gpus& daemon) {
+  if (!daemon.advice().empty()) return Printable(daemon.advice());
+  return "look at gpu.enabled, gpu.driver and gpu.kernels of its configuration, install the "
+         "package "
+         "spccl-device, and restart it";
+}
+
 Check CheckUse(const v1::Gpus& daemon) {
   const bool used = daemon.unused().empty() && !daemon.gpus().empty();
+  const bool fine = used || daemon.use() == v1::GPU_USE_OFF;  // as somebody wants it
   Check check{
       .name = "GPUs of spccld",
-      .verdict = used ? Verdict::kOk : Verdict::kWarning,
+      .verdict = fine ? Verdict::kOk : Verdict::kWarning,
       .found = used ? absl::StrCat(daemon.gpus_size(), " used, driver ", Printable(daemon.driver()))
                     : absl::StrCat("none: ", Printable(daemon.unused())),
       .why = "what spccld does not use is copied through the host by the programs",
-      .remedy = used ? ""
-                     : "look at gpu.enabled, gpu.driver and gpu.kernels of its configuration, "
-                       "install the package spccl-device, and restart it"};
+      .remedy = fine ? "" : AdviceOf(daemon)};
   const std::string broken =
       Lacking(daemon, [](const v1::Gpu& gpu) { return !gpu.failure().empty(); });
   if (broken.empty()) return check;
@@ -210,12 +217,14 @@ Check CheckPeerAccess(const v1::Gpus& daemon) {
 
 std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts, const v1::Gpus* daemon) {
   const std::string version = FirstLine(machine.proc + "/driver/nvidia/version");
-  // A driver in another place than the machine's is as good.
+  // A driver in another place than the machine's is as good, and the daemon has looked.
   const bool used = daemon != nullptr && !daemon->gpus().empty();
+  const bool met = used || (daemon != nullptr && daemon->use() == v1::GPU_USE_UNUSABLE);
   Check driver{.name = "GPU driver",
-               .verdict = version.empty() && !used ? Verdict::kSkipped : Verdict::kOk,
+               .verdict = version.empty() && !met ? Verdict::kSkipped : Verdict::kOk,
                .found = !version.empty() ? Printable(version)
                         : used           ? absl::StrCat("spccld's is ", Printable(daemon->driver()))
+                        : met            ? "not seen from here, but by spccld"
                                          : "no GPU (no NVIDIA driver is loaded)",
                .why = "buffers in a GPU's memory need it; those in host memory do not",
                .remedy = ""};
@@ -230,7 +239,7 @@ std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts, const
     }
   }
   if (!version.empty() || used) checks.push_back(CheckNccl(facts, used ? daemon : nullptr));
-  if (daemon == nullptr || (version.empty() && !used)) return checks;
+  if (daemon == nullptr || (version.empty() && !met)) return checks;
   checks.push_back(CheckUse(*daemon));
   if (!used) return checks;
   checks.push_back(CheckOrder(*daemon));

@@ -49,8 +49,15 @@ void PrintCounters(const v1::Counters& counters, Context* context) {
   }
 }
 
+// Why none is used is worth a word where there are some; `doctor` says what to do.
+void PrintNoGpus(const v1::Gpus& gpus, Context* context) {
+  if (gpus.use() == v1::GPU_USE_NONE) context->out() << "gpus          none\n";
+  if (gpus.use() != v1::GPU_USE_OFF && gpus.use() != v1::GPU_USE_UNUSABLE) return;
+  context->out() << "gpus          not used: " << Printable(gpus.unused()) << "\n";
+}
+
 void PrintGpus(const v1::Gpus& gpus, Context* context) {
-  if (gpus.gpus().empty()) return;
+  if (gpus.gpus().empty()) return PrintNoGpus(gpus, context);
   context->out() << "gpus          " << gpus.gpus_size() << " used, driver "
                  << Printable(gpus.driver())
                  << (gpus.has_nccl() ? ", " + Printable(gpus.nccl()) : "") << "\n";

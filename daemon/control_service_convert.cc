@@ -310,7 +310,23 @@ v1::Event ToProto(const Event& event) {
 
 namespace {
 
+v1::GpuUse UseOf(GpusUsed use) {
+  switch (use) {
+    case GpusUsed::kUsed:
+      return v1::GPU_USE_USED;
+    case GpusUsed::kNone:
+      return v1::GPU_USE_NONE;
+    case GpusUsed::kOff:
+      return v1::GPU_USE_OFF;
+    case GpusUsed::kUnusable:
+      return v1::GPU_USE_UNUSABLE;
+  }
+  return v1::GPU_USE_UNSPECIFIED;
+}
+
 void FillGpus(const GpuFacts& from, v1::Gpus* to) {
+  to->set_use(UseOf(from.use));
+  to->set_advice(from.advice);
   to->set_unused(from.unused);
   to->set_driver(from.driver);
   to->set_nccl(from.nccl);

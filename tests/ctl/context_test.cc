@@ -96,6 +96,30 @@ TEST_F(ContextTest, SettingsOfAnUnknownJobAreSaidToWait) {
   }
 }
 
+// Of a machine without, a word; of one whose GPUs lie idle, why.
+TEST_F(ContextTest, StatusSaysWhyGpusAreNotUsed) {
+  const auto set = [this](daemon::GpusUsed use, const std::string& unused) {
+    core_.Update([&](Snapshot* snapshot) {
+      snapshot->core.gpus.use = use;
+      snapshot->core.gpus.unused = unused;
+      snapshot->core.gpus.advice = "install it";
+    });
+  };
+  set(daemon::GpusUsed::kNone, "there is no CUDA driver");
+  EXPECT_THAT(Tool({"status"}).out,
+              AllOf(HasSubstr("gpus          none\n"), Not(HasSubstr("driver"))));
+  EXPECT_EQ(Json({"status"})["status"]["gpus"]["use"], "none");
+  set(daemon::GpusUsed::kOff, "gpu.enabled is off");
+  EXPECT_THAT(Tool({"status"}).out, HasSubstr("gpus          not used: gpu.enabled is off\n"));
+  EXPECT_EQ(Json({"status"})["status"]["gpus"]["use"], "off");
+  set(daemon::GpusUsed::kUnusable, "no \x1b[1mkernels");
+  EXPECT_THAT(Tool({"status"}).out, AllOf(HasSubstr("gpus          not used: no "),
+                                          HasSubstr("kernels\n"), Not(HasSubstr("\x1b"))));
+  const nlohmann::json gpus = Json({"status"})["status"]["gpus"];
+  EXPECT_EQ(gpus["use"], "unusable");
+  EXPECT_EQ(gpus["advice"], "install it");
+}
+
 TEST_F(ContextTest, Status) {
   const ToolRun run = Tool({"status"});
   EXPECT_EQ(run.code, kFine);

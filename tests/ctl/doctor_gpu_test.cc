@@ -148,5 +148,43 @@ TEST_F(DoctorGpuTest, ADaemonThatUsesNoneSaysWhy) {
   EXPECT_EQ(checks.count("GPU peer access"), 0u);
 }
 
+// The daemon knows it better: its driver may lie elsewhere, and in a container there is no
+// /proc/driver.
+TEST_F(DoctorGpuTest, WhatTheDaemonCannotUseIsAProblemWhateverIsSeenHere) {
+  v1::Gpus gpus;
+  gpus.set_use(v1::GPU_USE_UNUSABLE);
+  gpus.set_unused("no kernels for GPUs: there is no libspccl_device.so");
+  gpus.set_advice("install the package spccl-device");
+  for (const bool seen : {false, true}) {
+    if (seen) Driver();
+    const auto checks = All({.cuda = true, .nccl = true}, &gpus);
+    EXPECT_EQ(checks.at("GPU driver").verdict, Verdict::kOk);
+    ASSERT_EQ(checks.count("GPUs of spccld"), 1u);
+    const Check& check = checks.at("GPUs of spccld");
+    EXPECT_EQ(check.verdict, Verdict::kWarning);
+    EXPECT_EQ(check.found, "none: no kernels for GPUs: there is no libspccl_device.so");
+    EXPECT_EQ(check.remedy, "install the package spccl-device");
+  }
+}
+
+TEST_F(DoctorGpuTest, GpusThatAreTurnedOffOrNotThereAreNoProblem) {
+  v1::Gpus gpus;
+  gpus.set_unused("there is no CUDA driver");
+  gpus.set_use(v1::GPU_USE_NONE);
+  EXPECT_EQ(All({}, &gpus).size(), 1u);
+  gpus.set_unused("gpu.enabled is off");
+  gpus.set_use(v1::GPU_USE_OFF);
+  EXPECT_EQ(All({}, &gpus).size(), 1u);
+  Driver();
+  const auto checks = All({.cuda = true, .nccl = true}, &gpus);
+  EXPECT_EQ(checks.at("GPUs of spccld").verdict, Verdict::kOk);
+  EXPECT_EQ(checks.at("GPUs of spccld").found, "none: gpu.enabled is off");
+  // A driver that the daemon does not find is one.
+  gpus.set_use(v1::GPU_USE_NONE);
+  const auto found = All({.cuda = true, .nccl = true}, &gpus);
+  EXPECT_EQ(found.at("GPUs of spccld").verdict, Verdict::kWarning);
+  EXPECT_NE(found.at("GPUs of spccld").remedy, "");
+}
+
 }  // namespace
 }  // namespace spccl::ctl
