@@ -55,6 +55,14 @@ absl::Status ApplyFile(const std::string& path, Config* config) {
   return ApplyConfigText(text, path, config);
 }
 
+// CLI11 takes the next argument for the value of `--name=`. In place of nothing it is given what no
+// argument can be.
+constexpr std::string_view kEmptyValue("\0", 1);
+
+std::string ValueOf(const std::string& given) {
+  return given == kEmptyValue ? std::string() : given;
+}
+
 struct Flags {
   std::map<const Field*, std::string> values;  // of the fields that flags name
   std::string config_path;
@@ -74,11 +82,23 @@ void AddFlags(CLI::App* app, Flags* flags, std::map<const Field*, CLI::Option*>*
   }
 }
 
+// From the last to the first, as CLI11 takes them.
+std::vector<std::string> ArgumentsOf(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string& argument = arguments.emplace_back(argv[i]);
+    if (argument.starts_with("--") && argument.find('=') + 1 == argument.size()) {
+      argument.append(kEmptyValue);
+    }
+  }
+  return arguments;
+}
+
 absl::Status ApplyFlags(const Flags& flags, const std::map<const Field*, CLI::Option*>& options,
                         Config* config) {
   for (const Field& field : FieldTable()) {
     if (options.at(&field)->count() == 0) continue;
-    const std::string& text = flags.values.at(&field);
+    const std::string text = ValueOf(flags.values.at(&field));
     if (!field.set(text, config)) {
       return absl::InvalidArgumentError(absl::StrCat(field.info.flag, ": found ", QuoteToml(text),
                                                      ", expected ", field.info.expected));
@@ -158,7 +178,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
     return command;
   };
   try {
-    app.parse(argc, argv);
+    app.parse(ArgumentsOf(argc, argv));
   } catch (const CLI::CallForHelp&) {
     return answer(app.help());
   } catch (const CLI::CallForVersion&) {
@@ -167,7 +187,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
     return absl::InvalidArgumentError(DescribeParseError(app, error));
   }
   std::string& file = command.file;
-  file = flags.config_path;
+  file = ValueOf(flags.config_path);
   if (file.empty() && ::access(std::string(default_path).c_str(), F_OK) == 0) {
     file = std::string(default_path);
   }

@@ -253,6 +253,33 @@ TEST(ConfigTest, TheHostsShareIsAutoOffOrANumber) {
   }
 }
 
+// Of every flag, as in a file, and whatever comes after it.
+TEST(ConfigTest, AnEmptyValueIsAnEmptyValue) {
+  for (const FieldInfo& field : ConfigFields()) {
+    Config expected;
+    const bool taken = ApplyConfigText(field.name + " = \"\"", "f.toml", &expected).ok();
+    const absl::StatusOr<CommandLine> last = Parse({field.flag + "="});
+    const absl::StatusOr<CommandLine> first = Parse({field.flag + "=", "--config="});
+    ASSERT_EQ(last.ok(), taken) << field.flag;
+    ASSERT_EQ(first.status(), last.status());
+    if (taken) {
+      EXPECT_EQ(last->config, expected) << field.flag;
+      EXPECT_EQ(first->config, expected) << field.flag;
+    } else {
+      EXPECT_EQ(last.status().message(), field.flag + ": found \"\", expected " + field.expected);
+    }
+  }
+  const TempFile file("gpu.nccl = \"/opt/libnccl.so\"\npin = true\n");
+  const auto parsed = Parse({"--config", file.path(), "--gpu-nccl=", "--pin=false"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->config.gpu_nccl, "");
+  EXPECT_FALSE(parsed->config.pin);
+  EXPECT_FALSE(Parse({"--pin="}).ok());
+  EXPECT_TRUE(Parse({"--config=", "--channels=7"})->file.empty());
+  EXPECT_THAT(std::string(Parse({"--chanels="}).status().message()),
+              StartsWith("unknown flag --chanels;"));
+}
+
 TEST(ConfigTest, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(Parse({"--chanels=3"}).status().message(),
             "unknown flag --chanels; the nearest known one is --channels");
