@@ -32,7 +32,7 @@ set(scripts ${PROJECT_SOURCE_DIR}/deploy/debian)
 set(CPACK_COMPONENT_SPCCLD_DESCRIPTION
     "spccl's daemon.\nOwns the communicators, channels and codecs of all jobs on its node.")
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_NAME spccld)
-set(CPACK_DEBIAN_SPCCLD_PACKAGE_SUGGESTS "munge, slurmd")
+set(CPACK_DEBIAN_SPCCLD_PACKAGE_SUGGESTS "munge, slurmd, spccl-device")
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_EXTRA
     "${scripts}/spccld/postinst;${scripts}/spccld/prerm;${scripts}/spccld/postrm")
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_STRICT_PERMISSION ON)
@@ -57,10 +57,16 @@ set(CPACK_COMPONENT_SPCCL-TOOLS_DESCRIPTION
 set(CPACK_COMPONENT_SPCCL-TOOLS_DEPENDS libspccl spccld)
 set(CPACK_DEBIAN_SPCCL-TOOLS_PACKAGE_NAME spccl-tools)
 
-set(CPACK_COMPONENT_SPCCL-DEVICE_DESCRIPTION
-    "spccl's kernels for GPUs.\nFor the daemons of nodes that have NVIDIA GPUs; needs their driver only.")
+string(REGEX MATCH "^[0-9]+" cuda_major "${CMAKE_CUDA_COMPILER_VERSION}")
+string(JOIN "\n" CPACK_COMPONENT_SPCCL-DEVICE_DESCRIPTION
+  "spccl's kernels for GPUs."
+  "For the daemons of nodes with NVIDIA GPUs of compute capability 8.0 or later"
+  "(A100, H100, B200 and their like). Needs a driver for CUDA ${cuda_major} or later, and"
+  "nothing else of CUDA. spccld loads the kernels at its next start.")
+# The daemon refuses those of another version. The driver comes in packages of many names, or in none.
+set(CPACK_COMPONENT_SPCCL-DEVICE_DEPENDS spccld)
 set(CPACK_DEBIAN_SPCCL-DEVICE_PACKAGE_NAME spccl-device)
-set(CPACK_DEBIAN_SPCCL-DEVICE_PACKAGE_RECOMMENDS spccld)
+set(CPACK_DEBIAN_SPCCL-DEVICE_PACKAGE_SUGGESTS "libcuda1, nvidia-persistenced")
 
 # One archive of everything, under one folder that carries the name and version.
 set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
