@@ -25,6 +25,9 @@ include(GNUInstallDirs)
 # Installed programs find the library from where they are, so that an installation can be moved.
 file(RELATIVE_PATH lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 file(RELATIVE_PATH lib_from_libexec ${CMAKE_INSTALL_FULL_LIBEXECDIR}/spccl ${CMAKE_INSTALL_FULL_LIBDIR})
+# Where the kernels for GPUs are installed, and where spccld looks for them from where it is.
+set(SPCCL_DEVICE_DIR ${CMAKE_INSTALL_LIBDIR}/spccl)
+file(RELATIVE_PATH device_from_sbin ${CMAKE_INSTALL_FULL_SBINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/spccl)
 set(CMAKE_INSTALL_RPATH $ORIGIN/${lib_from_bin} $ORIGIN/${lib_from_libexec})
 
 find_program(SPCCL_CCACHE ccache)

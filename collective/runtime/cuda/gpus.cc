@@ -20,7 +20,7 @@ namespace {
 constexpr char kCodecLibrary[] = "libspccl_device.so";
 
 // Where the library may be if nobody says: where the loader looks, beside the program, where it is
-// installed (kernels/launch/CMakeLists.txt), and where it is built.
+// installed (cmake/SpcclOptions.cmake), and where it is built.
 std::vector<std::string> CodecPlaces(const std::string& named) {
   if (!named.empty()) return {named};
   std::vector<std::string> places = {kCodecLibrary};
@@ -28,7 +28,7 @@ std::vector<std::string> CodecPlaces(const std::string& named) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return places;
   const std::filesystem::path folder = program.parent_path();
-  for (const char* const beside : {"", SPCCL_LIB_FROM_BIN "/spccl", "../kernels/launch"}) {
+  for (const char* const beside : {"", SPCCL_DEVICE_FROM_SBIN, "../kernels/launch"}) {
     places.push_back((folder / beside / kCodecLibrary).lexically_normal().string());
   }
   return places;
@@ -49,6 +49,13 @@ absl::Status NoCodec(const std::vector<std::string>& places,
   }
   return absl::FailedPreconditionError(
       absl::StrCat("no kernels for GPUs: there is no ", absl::StrJoin(places, ", nor ")));
+}
+
+// Which file it is, where the loader has found it by its name alone.
+std::string FileOf(device::GetCodecTable function, const std::string& otherwise) {
+  Dl_info info{};
+  const bool is_known = ::dladdr(reinterpret_cast<void*>(function), &info) != 0;
+  return is_known && info.dli_fname != nullptr ? info.dli_fname : otherwise;
 }
 
 // The library stays loaded: kernels may be under way until the process ends.
@@ -77,6 +84,7 @@ absl::StatusOr<const device::CodecTable*> LoadCodec(const std::string& named) {
                                                       " are of version ", table->version,
                                                       " instead of ", device::kCodecTableVersion));
   }
+  Log(LogLevel::kInfo, "gpu", "the kernels for GPUs are loaded", {{"library", FileOf(get, found)}});
   return table;
 }
 
