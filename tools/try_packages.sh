@@ -11,7 +11,10 @@ Builds the packages (cpack), makes a bare Debian 12 with debootstrap, installs t
 with nothing but what they depend on, starts the daemon there as its own user, and runs the
 classifier and spccl-perf as another. Then unpacks the tar.gz in a folder of its own and runs its
 daemon, tool and benchmark from there. Removes the packages at the end and looks at what is left.
-Needs root, debootstrap and a Debian mirror; changes nothing outside of a temporary folder.
+Where nvcc is found, in PATH or /usr/local/cuda/bin, the package of the kernels for GPUs is built and
+installed too, and the daemon must load them from there, given a driver that runs on the CPU (they
+themselves do not run on it); without, that is passed over. Needs the packages of tools/packages.sh
+build and test, root, debootstrap and a Debian mirror; changes nothing outside of a temporary folder.
 
   --mirror URL    where Debian comes from (default: the first that apt here uses)
   --keep FOLDER   make or use the bare system in FOLDER, and leave it there
@@ -45,10 +48,26 @@ command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get instal
 . "$root/tools/steps.sh"
 cd "$root"
 
-step "package configure" cmake --preset package || die "step package configure failed"
+cuda=OFF
+if [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
+  cuda=ON
+  export PATH="$PATH:/usr/local/cuda/bin"
+else
+  printf 'try_packages.sh: there is no nvcc: spccl-device is passed over\n'
+fi
+step "package configure" cmake --preset package -DSPCCL_WITH_CUDA="$cuda" || die "step package configure failed"
 step "package build" cmake --build --preset package -j "$jobs" || die "step package build failed"
 rm -rf build/package/packages
 step "cpack" cpack --preset package || die "step cpack failed"
+files=(build/package/packages/*.deb build/package/packages/*.tar.gz)
+if [ "$cuda" = ON ]; then
+  # The tests' driver: a tree of its own, for packages are of a build without tests.
+  step "driver configure" cmake --preset package -B build/package-driver -DSPCCL_BUILD_TESTS=ON ||
+    die "step driver configure failed"
+  step "driver build" cmake --build build/package-driver -j "$jobs" --target spccl_fake_cuda ||
+    die "step driver build failed"
+  files+=(build/package-driver/tests/libspccl_fake_cuda.so)
+fi
 
 bare="${keep:-$(mktemp -d "${TMPDIR:-/tmp}/spccl-bare-XXXXXX")}"
 cleanup() { [ -n "$keep" ] || rm -rf --one-file-system "$bare"; }
@@ -58,8 +77,9 @@ if [ ! -x "$bare/bin/sh" ]; then
   step "debootstrap" debootstrap --variant=minbase bookworm "$bare" "$mirror" ||
     die "step debootstrap failed"
 fi
-mkdir -p "$bare/packages"
-cp build/package/packages/*.deb build/package/packages/*.tar.gz "$bare/packages/"
+rm -rf "$bare/packages"
+mkdir "$bare/packages"
+cp "${files[@]}" "$bare/packages/"
 cp tools/try_packages_inside.sh "$bare/packages/inside.sh"
 cp /etc/resolv.conf "$bare/etc/resolv.conf"
 

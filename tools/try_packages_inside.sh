@@ -20,6 +20,16 @@ serve() {
   wait "$daemon" || { say "the daemon did not end well" && return 1; }
   return "$status"
 }
+# found_kernels FILE: the daemon has loaded these kernels for GPUs, and says what they said. There is no
+# driver that they could run on: that is how far they get here.
+found_kernels() {
+  grep -F 'the kernels for GPUs are loaded' /packages/spccld.log | grep -F "library=\"$1\"" &&
+    grep 'no GPU is used.*CUDA driver version is insufficient' /packages/spccld.log && return
+  cat /packages/spccld.log
+  say "the daemon has not loaded ${1:-any kernels}"
+  return 1
+}
+driver=/packages/libspccl_fake_cuda.so # there if the kernels are
 measure=(--op all_reduce --ranks 2 --sizes 1M --sparsity 0.99 --check)
 
 apt-get update -qq
@@ -36,9 +46,17 @@ installed() {
 }
 serve spccl /usr/sbin/spccld spcclctl installed
 say "the daemon served the classifier and spccl-perf"
+if [ -e $driver ]; then
+  kernels="$(dpkg-query -L spccl-device | grep '/libspccl_device\.so$')"
+  serve spccl "/usr/sbin/spccld --gpu-driver=$driver" spcclctl found_kernels "$kernels"
+  say "the daemon loads the kernels of spccl-device, $kernels"
+else
+  say "spccl-device was not built: passed over"
+fi
 
 # The archive, somewhere else, with the packages gone.
-apt-get purge -y -q spccld spcclctl spccl-tools libspccl-dev 'libspccl[0-9]' >/dev/null
+mapfile -t packages < <(dpkg-query -W -f '${Package}\n' 'spccl*' 'libspccl*')
+apt-get purge -y -q "${packages[@]}" >/dev/null
 left="$(find / -xdev \( -path /proc -o -path /packages -o -path /usr/share/doc \) -prune -o \
   -name '*spccl*' -print)"
 [ -z "$left" ] || { say "left after purge: $left" && exit 1; }
@@ -53,3 +71,9 @@ export SPCCL_RUNTIME_DIR="$home/run"
 serve researcher "$apps/sbin/spccld --runtime-dir $home/run --state-dir $home/state" \
   "$apps/bin/spcclctl" unpacked
 say "the archive runs from $apps"
+if [ -e $driver ]; then
+  kernels="$(find "$apps" -name libspccl_device.so)"
+  serve researcher "$apps/sbin/spccld --gpu-driver=$driver --runtime-dir $home/run --state-dir $home/state" \
+    "$apps/bin/spcclctl" found_kernels "$kernels"
+  say "the archive's daemon loads $kernels"
+fi
