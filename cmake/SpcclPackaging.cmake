@@ -11,7 +11,7 @@ set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGE_VENDOR spccl)
 set(CPACK_PACKAGE_CONTACT "spccl <spccl@localhost>" CACHE STRING "Maintainer of the packages")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Collectives that do not send zeros")
+# No summary of all: cpack would make it the line that lists of packages show, in place of what each is.
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_COMPONENTS_ALL spccld spcclctl libspccl libspccl-dev spccl-tools)
@@ -30,7 +30,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/client)
 
 set(scripts ${PROJECT_SOURCE_DIR}/deploy/debian)
 set(CPACK_COMPONENT_SPCCLD_DESCRIPTION
-    "spccl's daemon.\nOwns the communicators, channels and codecs of all jobs on its node.")
+    "spccl's daemon, of collectives that do not send zeros\nOwns the communicators, channels and codecs of all jobs on its node.")
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_NAME spccld)
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_SUGGESTS "munge, slurmd, spccl-device")
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_EXTRA
@@ -38,28 +38,28 @@ set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_EXTRA
 set(CPACK_DEBIAN_SPCCLD_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_COMPONENT_SPCCLCTL_DESCRIPTION
-    "spccl's operator tool.\nShows and steers the daemon of this node.")
+    "spccl's operator tool\nShows and steers the daemon of this node.")
 set(CPACK_DEBIAN_SPCCLCTL_PACKAGE_NAME spcclctl)
 
 set(CPACK_COMPONENT_LIBSPCCL_DESCRIPTION
-    "spccl's client library.\nProgrammes link it; the daemon of the node does the work.")
+    "spccl's client library\nProgrammes link it; the daemon of the node does the work.")
 set(CPACK_DEBIAN_LIBSPCCL_PACKAGE_NAME libspccl${PROJECT_VERSION_MAJOR})
 set(CPACK_DEBIAN_LIBSPCCL_PACKAGE_SECTION libs)
 
 set(CPACK_COMPONENT_LIBSPCCL-DEV_DESCRIPTION
-    "Header and build files of spccl's client library.\nFor find_package(spccl) and pkg-config.")
+    "Header and build files of spccl's client library\nFor find_package(spccl) and pkg-config.")
 set(CPACK_COMPONENT_LIBSPCCL-DEV_DEPENDS libspccl)
 set(CPACK_DEBIAN_LIBSPCCL-DEV_PACKAGE_NAME libspccl-dev)
 set(CPACK_DEBIAN_LIBSPCCL-DEV_PACKAGE_SECTION libdevel)
 
 set(CPACK_COMPONENT_SPCCL-TOOLS_DESCRIPTION
-    "Benchmarks and the example job of spccl.\nspccl-perf measures collectives, the classifier trains on text.")
+    "Benchmarks and the example job of spccl\nspccl-perf measures collectives, the classifier trains on text.")
 set(CPACK_COMPONENT_SPCCL-TOOLS_DEPENDS libspccl spccld)
 set(CPACK_DEBIAN_SPCCL-TOOLS_PACKAGE_NAME spccl-tools)
 
 string(REGEX MATCH "^[0-9]+" cuda_major "${CMAKE_CUDA_COMPILER_VERSION}")
 string(JOIN "\n" CPACK_COMPONENT_SPCCL-DEVICE_DESCRIPTION
-  "spccl's kernels for GPUs."
+  "spccl's kernels for GPUs"
   "For the daemons of nodes with NVIDIA GPUs of compute capability 8.0 or later"
   "(A100, H100, B200 and their like). Needs a driver for CUDA ${cuda_major} or later, and"
   "nothing else of CUDA. spccld loads the kernels at its next start.")
