@@ -30,11 +30,16 @@ found_kernels() {
   return 1
 }
 driver=/packages/libspccl_fake_cuda.so # there if the kernels are
+apps=/home/researcher/apps home=/home/researcher
+rm -rf "$apps" # of an earlier run (--keep)
 measure=(--op all_reduce --ranks 2 --sizes 1M --sparsity 0.99 --check)
 
 apt-get update -qq
 apt-get install -y -q --no-install-recommends --reinstall /packages/*.deb
-say "installed $(dpkg-query -W -f '${Package} ${Version}, ' 'spccl*' 'libspccl*')"
+# Not those that others only suggest, which dpkg lists as well.
+mapfile -t packages < <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 'spccl*' 'libspccl*' |
+  sed -n 's/^installed //p')
+say "installed $(dpkg-query -W -f '${Package} ${Version}, ' "${packages[@]}")"
 [ "$(stat -c '%U %a' /run/spccl /var/lib/spccl | tr '\n' ' ')" = "spccl 755 spccl 700 " ]
 [ -s /usr/share/bash-completion/completions/spcclctl ] || { say "no completions" && exit 1; }
 id researcher >/dev/null 2>&1 || useradd --create-home researcher
@@ -55,14 +60,11 @@ else
 fi
 
 # The archive, somewhere else, with the packages gone.
-mapfile -t packages < <(dpkg-query -W -f '${Package}\n' 'spccl*' 'libspccl*')
 apt-get purge -y -q "${packages[@]}" >/dev/null
 left="$(find / -xdev \( -path /proc -o -path /packages -o -path /usr/share/doc \) -prune -o \
   -name '*spccl*' -print)"
 [ -z "$left" ] || { say "left after purge: $left" && exit 1; }
 say "purged; nothing is left"
-apps=/home/researcher/apps home=/home/researcher
-rm -rf "$apps"
 mkdir -p "$apps" "$home/run" "$home/state"
 tar -xzf /packages/*.tar.gz -C "$apps" --strip-components=1
 chown -R researcher: "$home"
