@@ -127,8 +127,7 @@ std::string Lacking(const v1::Gpus& daemon, Lacks lacks) {
 std::string AdviceOf(const v1::Gpus& daemon) {
   if (!daemon.advice().empty()) return Printable(daemon.advice());
   return "look at gpu.enabled, gpu.driver and gpu.kernels of its configuration, install the "
-         "package "
-         "spccl-device, and restart it";
+         "package spccl-device, and restart it";
 }
 
 Check CheckUse(const v1::Gpus& daemon) {

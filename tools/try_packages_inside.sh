@@ -24,7 +24,7 @@ serve() {
 # driver that they could run on: that is how far they get here.
 found_kernels() {
   grep -F 'the kernels for GPUs are loaded' /packages/spccld.log | grep -F "library=\"$1\"" &&
-    grep 'no GPU is used.*CUDA driver version is insufficient' /packages/spccld.log && return
+    grep 'GPUs are not used.*CUDA driver version is insufficient' /packages/spccld.log && return
   cat /packages/spccld.log
   say "the daemon has not loaded ${1:-any kernels}"
   return 1

@@ -109,7 +109,7 @@ class DriverGpus final : public Gpus {
         gpus_.push_back(*std::move(gpu));
         continue;
       }
-      if (gpus_.empty()) first = absl::UnavailableError(gpu.status().message());
+      if (absl::IsNotFound(first)) first = absl::UnavailableError(gpu.status().message());
       Log(LogLevel::kWarning, "gpu", "a GPU cannot be used",
           {{"gpu", absl::StrCat(ordinal)}, {"reason", std::string(gpu.status().message())}});
     }
