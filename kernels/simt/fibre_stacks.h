@@ -1,11 +1,13 @@
-// The stacks of a machine's fibres, which the kernel gives in one piece: of its own each, they and
-// what ThreadSanitizer makes for each are five mappings, and some twenty machines of hundreds of
-// fibres meet the limit of those that a process may have.
+// The stacks of a machine's fibres. Each has a page below it that may not be touched; not under
+// ThreadSanitizer, for which they are one piece: of its own, a stack and what the sanitizer makes
+// for it are five mappings, and some twenty machines of hundreds of fibres meet the limit of those
+// that a process may have.
 #pragma once
 
-#include <cstddef>
+#include <boost/context/stack_context.hpp>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace spccl::simt {
 
@@ -17,12 +19,10 @@ class FibreStacks {
   FibreStacks(const FibreStacks&) = delete;
   FibreStacks& operator=(const FibreStacks&) = delete;
 
-  // Stack `i`. Without ThreadSanitizer it has a page below it that may not be touched.
   std::span<char> at(uint32_t i) const;
 
  private:
-  size_t bytes_;
-  char* memory_;
+  std::vector<boost::context::stack_context> pieces_;
 };
 
 }  // namespace spccl::simt

@@ -15,6 +15,7 @@
 #include "collective/transport/fake/fake_net.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/collective/runtime/cuda/draw_slice.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
 #include "tests/collective/runtime/cuda/gpu_ranks.h"
 #include "tests/collective/runtime/cuda/gpu_wire.h"
@@ -31,6 +32,7 @@ using policy::Codec;
 using spccl::testing::Bytes;
 using spccl::testing::CollectiveOracle;
 using spccl::testing::Doing;
+using spccl::testing::DrawSliceBytes;
 using spccl::testing::ExactElements;
 using spccl::testing::FirstDifference;
 using spccl::testing::FramesOut;
@@ -252,7 +254,7 @@ TEST(GpuNodesTest, SparseEqualsDenseProperty) {
                                         .ag = static_cast<double>(random() % 11) / 10};
     c.sparsity = kSparsities[random() % std::size(kSparsities)];
     c.in_place = random();
-    c.slice_bytes = size_t{64} << (random() % 8);
+    c.slice_bytes = DrawSliceBytes(c.op, c.ranks(), 8, &random);
     c.room_frames = random() % 3 == 0 ? 1 + random() % 4 : 0;
     c.seed = random();
     ExpectRight(c);

@@ -12,6 +12,7 @@
 #include "collective/runtime/cuda/make_gpu_task.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/collective/runtime/cuda/draw_slice.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
 #include "tests/collective/runtime/cuda/gpu_ranks.h"
 #include "tests/collective/runtime/cuda/outcome.h"
@@ -27,6 +28,7 @@ using policy::Codec;
 using spccl::testing::Bytes;
 using spccl::testing::CollectiveOracle;
 using spccl::testing::Doing;
+using spccl::testing::DrawSliceBytes;
 using spccl::testing::ExactElements;
 using spccl::testing::FirstDifference;
 using spccl::testing::FramesOut;
@@ -167,7 +169,7 @@ TEST(GpuTaskTest, SparseEqualsDenseProperty) {
     c.specials = c.op.redop == RedOp::kSum && random() % 2 == 0;
     c.in_place = random();
     c.resets = random() & random();
-    c.slice_bytes = size_t{64} << (random() % 9);
+    c.slice_bytes = DrawSliceBytes(c.op, c.ranks(), 9, &random);
     c.open_lanes = static_cast<uint32_t>(random() % 5);
     ExpectRight(c, &random);
     if (HasFatalFailure()) return;

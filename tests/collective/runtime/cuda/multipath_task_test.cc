@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/collective/runtime/cuda/draw_slice.h"
 #include "tests/collective/runtime/cuda/fake_gpus.h"
 #include "tests/collective/runtime/cuda/split_operation.h"
 #include "tests/support/collective_oracle.h"
@@ -20,6 +21,7 @@ namespace {
 using policy::Codec;
 using spccl::testing::Bytes;
 using spccl::testing::CollectiveOracle;
+using spccl::testing::DrawSliceBytes;
 using spccl::testing::ExactElements;
 using spccl::testing::ExpectedHostBytes;
 using spccl::testing::FirstDifference;
@@ -110,8 +112,8 @@ TEST(MultipathTaskTest, AnyShareAnySizeProperty) {
     }
     c.settings.codec = random() % 3 == 0 ? Codec::kAuto : Codec::kDense;
     c.share = static_cast<double>(1 + random() % 99) / 100;
-    c.slice_bytes = size_t{64} << (random() % 9);
-    c.host_slice_bytes = size_t{64} << (random() % 9);
+    c.slice_bytes = DrawSliceBytes(c.op, c.ranks(), 9, &random);
+    c.host_slice_bytes = DrawSliceBytes(c.op, c.ranks(), 9, &random);
     // Some are long enough to be cut into pieces.
     if (round % 10 == 0) {
       c.op.count = 1'000'000 + random() % 100;
