@@ -132,7 +132,8 @@ std::string AdviceOf(const v1::Gpus& daemon) {
 
 Check CheckUse(const v1::Gpus& daemon) {
   const bool used = daemon.unused().empty() && !daemon.gpus().empty();
-  const bool fine = used || daemon.use() == v1::GPU_USE_OFF;  // as somebody wants it
+  // As somebody wants it, or as there is nothing to use.
+  const bool fine = used || daemon.use() == v1::GPU_USE_OFF || daemon.use() == v1::GPU_USE_NONE;
   Check check{
       .name = "GPUs of spccld",
       .verdict = fine ? Verdict::kOk : Verdict::kWarning,
@@ -162,9 +163,10 @@ Check CheckOrder(const v1::Gpus& daemon) {
           .found = lacking.empty() ? "streams write and wait for words"
                                    : absl::StrCat("do not work on GPU ", lacking),
           .why = "programs' streams and spccld's wait for each other by them",
-          .remedy = lacking.empty() ? ""
-                                    : "use a driver of CUDA 12 or later; set gpu.enabled = \"off\" "
-                                      "until then"};
+          .remedy = lacking.empty()
+                        ? ""
+                        : "a virtual GPU may not have them, nor one whose driver is set "
+                          "so; set gpu.enabled = \"off\" there"};
 }
 
 Check CheckHandOver(const v1::Gpus& daemon) {
@@ -223,7 +225,7 @@ std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts, const
                .verdict = version.empty() && !met ? Verdict::kSkipped : Verdict::kOk,
                .found = !version.empty() ? Printable(version)
                         : used           ? absl::StrCat("spccld's is ", Printable(daemon->driver()))
-                        : met            ? "not seen from here, but by spccld"
+                        : met            ? "not seen from here: see \"GPUs of spccld\""
                                          : "no GPU (no NVIDIA driver is loaded)",
                .why = "buffers in a GPU's memory need it; those in host memory do not",
                .remedy = ""};

@@ -83,11 +83,13 @@ std::string AdviceFor(absl::StatusCode refusal, bool driver_named) {
     case absl::StatusCode::kNotFound:
       if (driver_named) return "name another driver by gpu.driver, or none for the system's";
       return "install the driver's library (libcuda1), and let spccld reach the devices (its "
-             "unit's drop-in gpu.conf; a container: --gpus; no CUDA_VISIBLE_DEVICES); then restart "
-             "it";
+             "unit's drop-in gpu.conf, then systemctl daemon-reload; a container: --gpus; no "
+             "CUDA_VISIBLE_DEVICES); then restart it";
     default:
       return "see whether nvidia-smi works and shows driver 580 or later, look at dmesg for Xid "
-             "errors and at the drop-in gpu.conf of spccld's unit; then restart it";
+             "errors (with NVSwitch also at nvidia-fabricmanager) and at the drop-in gpu.conf of "
+             "spccld's unit, then restart it; for cards before compute capability 8.0 set "
+             "gpu.enabled = \"off\"";
   }
 }
 

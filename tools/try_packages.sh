@@ -14,10 +14,11 @@ daemon, tool and benchmark from there. Removes the packages at the end and looks
 Where nvcc is found, in PATH or /usr/local/cuda/bin, the package of the kernels for GPUs is built and
 installed too, and the daemon must load them from there, given a driver that runs on the CPU (they
 themselves do not run on it); without, that is passed over. Needs the packages of tools/packages.sh
-build and test, root, debootstrap and a Debian mirror; changes nothing outside of a temporary folder.
+build and test, root, debootstrap and a Debian mirror; changes nothing outside of build/ and a temporary
+folder.
 
   --mirror URL    where Debian comes from (default: the first that apt here uses)
-  --keep FOLDER   make or use the bare system in FOLDER, and leave it there
+  --keep FOLDER   make or use the bare system in FOLDER, and leave it there; its /packages are made anew
   -h, --help
 USAGE
 }

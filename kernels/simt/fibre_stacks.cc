@@ -18,7 +18,7 @@ constexpr bool kInOnePiece = false;
 
 FibreStacks::FibreStacks(uint32_t count) {
   const uint32_t pieces = kInOnePiece ? 1 : count;
-  boost::context::protected_fixedsize_stack allocator(kStackBytes * (count / pieces));
+  boost::context::protected_fixedsize_stack allocator(kStackBytes * (kInOnePiece ? count : 1));
   while (pieces_.size() < pieces) pieces_.push_back(allocator.allocate());
 }
 

@@ -47,20 +47,24 @@ class SpcclctlGpuTest : public ::testing::Test {
   nlohmann::json Check(const std::string& name) {
     const auto found = nlohmann::json::parse(Tool("doctor -o json"), nullptr, false);
     EXPECT_FALSE(found.is_discarded());
+    if (found.is_discarded()) return nullptr;
     for (const nlohmann::json& check : found["checks"]) {
       if (check["name"] == name) return check;
     }
     return nullptr;
   }
   nlohmann::json Gpus() {
-    return nlohmann::json::parse(Tool("status -o json"), nullptr, false)["status"]["gpus"];
+    auto found = nlohmann::json::parse(Tool("status -o json"), nullptr, false);
+    EXPECT_FALSE(found.is_discarded());
+    return found.is_discarded() ? nullptr : found["status"]["gpus"];
   }
 
   std::unique_ptr<SpawnedDaemon> daemon_;
 };
 
 TEST_F(SpcclctlGpuTest, KernelsThatAreMissingAreAProblemThatEverybodySees) {
-  Start({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", "/nowhere/libspccl_device.so"});
+  ASSERT_NO_FATAL_FAILURE(Start(
+      {"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", "/nowhere/libspccl_device.so"}));
   EXPECT_THAT(
       daemon_->ReadLog(),
       AllOf(ContainsRegex(
@@ -77,7 +81,8 @@ TEST_F(SpcclctlGpuTest, KernelsThatAreMissingAreAProblemThatEverybodySees) {
 }
 
 TEST_F(SpcclctlGpuTest, GpusThatAreUsedAreListed) {
-  Start({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", SPCCL_FAKE_DEVICE_LIBRARY});
+  ASSERT_NO_FATAL_FAILURE(
+      Start({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", SPCCL_FAKE_DEVICE_LIBRARY}));
   EXPECT_THAT(Tool("status"), ContainsRegex("\ngpus +2 used, driver "));
   EXPECT_EQ(Gpus()["use"], "used");
   EXPECT_THAT(daemon_->ReadLog(), Not(HasSubstr("not used")));
@@ -87,8 +92,8 @@ TEST_F(SpcclctlGpuTest, GpusThatAreUsedAreListed) {
 }
 
 TEST_F(SpcclctlGpuTest, GpusThatAreTurnedOffAreNoProblem) {
-  Start({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", SPCCL_FAKE_DEVICE_LIBRARY,
-         "--gpu-enabled", "off"});
+  ASSERT_NO_FATAL_FAILURE(Start({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
+                                 SPCCL_FAKE_DEVICE_LIBRARY, "--gpu-enabled", "off"}));
   EXPECT_THAT(daemon_->ReadLog(), Not(HasSubstr("warning gpu")));
   EXPECT_THAT(Tool("status"), ContainsRegex("\ngpus +not used: gpu.enabled is off\n"));
   EXPECT_EQ(Gpus()["use"], "off");
@@ -102,7 +107,7 @@ TEST_F(SpcclctlGpuTest, AMachineWithoutGpusIsTheUsualCase) {
   if (std::filesystem::exists("/proc/driver/nvidia")) GTEST_SKIP() << "this machine has GPUs";
   ::setenv("SPCCL_FAKE_GPUS", "0", 1);
   ::setenv("LD_LIBRARY_PATH", SPCCL_SYSTEM_CUDA_FOLDER, 1);
-  Start({"--gpu-kernels", "/nowhere/libspccl_device.so"});
+  ASSERT_NO_FATAL_FAILURE(Start({"--gpu-kernels", "/nowhere/libspccl_device.so"}));
   ::unsetenv("SPCCL_FAKE_GPUS");
   ::unsetenv("LD_LIBRARY_PATH");
   EXPECT_THAT(daemon_->ReadLog(),

@@ -14,11 +14,11 @@ Runs, each step under a time limit, all of them in less than 8 minutes:
   bench        encode, decode, reduce-into, fused, beside a copy, CUB and cuSPARSE
   order        stream memory operations between two processes, eager and captured
   ipc          memory handed to another process: legacy handle, POSIX descriptor
-  memcheck     a part of codec under compute-sanitizer, where there is one
-  racecheck    and its search for races in shared memory
-  order-mps    order with both processes in one MPS server
   ranks-2 -4 -8  so many ranks on one GPU through spccld, none staged, against a plain reference
   nccl         two spccld on one GPU through NCCL 2.30 or later
+  order-mps    order with both processes in one MPS server
+  memcheck     a part of codec under compute-sanitizer, where there is one
+  racecheck    and its search for races in shared memory
 
 Each says PASS, FAIL or SKIP and why. The last line is the verdict, and so is the exit status:
 
@@ -41,7 +41,7 @@ card these are not judged.
   --arch ARCH    of build.sh
   --limit S      no step may take longer than S seconds
   --total S      all of them may take S seconds (default: 470)
-  --dry-run      says what would run (RUN) and what would be skipped here (SKIP), runs nothing, ends with 0
+  --dry-run      says what would run (RUN) and what would not here (SKIP), runs none of it, ends with 0
   -h, --help
 USAGE
 }
@@ -68,9 +68,10 @@ done
 for name in limit total; do
   [[ "${!name}" =~ ^[1-9][0-9]*$ ]] || die "--$name takes seconds, not '${!name}'"
 done
-all_steps=(build codec bench order ipc memcheck racecheck order-mps ranks-2 ranks-4 ranks-8 nccl)
-for name in ${only//,/ }; do
-  [[ " ${all_steps[*]} " == *" $name "* ]] || die "unknown step: $name"
+all_steps=(build codec bench order ipc ranks-2 ranks-4 ranks-8 nccl order-mps memcheck racecheck)
+IFS=, read -ra only_steps <<<"$only"
+for name in "${only_steps[@]}"; do
+  [[ " ${all_steps[*]} " == *" $name "* && "$name" != *' '* ]] || die "unknown step: '$name'"
 done
 
 builds=no
@@ -90,10 +91,11 @@ passed=0 skipped=0 failed=() # names
 absent=() reasons=()         # what did not run, or not in full, and why
 
 say() { printf '%-4s %-10s %s\n' "$1" "$2" "${3:-}"; }
-pass() { say PASS "$1" "$2" && passed=$((passed + 1)); }
-fail() { say FAIL "$1" "$2" && failed+=("$1"); }
+# Counted first: also where nothing can be printed.
+pass() { passed=$((passed + 1)) && say PASS "$1" "$2"; }
+fail() { failed+=("$1") && say FAIL "$1" "$2"; }
 lacks() { absent+=("$1") && reasons+=("$2"); }
-skip() { say SKIP "$1" "$2" && lacks "$1" "$2" && skipped=$((skipped + 1)); }
+skip() { skipped=$((skipped + 1)) && lacks "$1" "$2" && say SKIP "$1" "$2"; }
 
 # "ranks-2, ranks-4 (no spccld), nccl (no NCCL)": what has one reason, together.
 absent_in_words() {
@@ -118,9 +120,9 @@ wanted() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
 plan() {
   local name="$1" what="$2 s at most: ${*:4}"
   if [ -n "$3" ]; then
-    say SKIP "$name" "$3; else $what" && skipped=$((skipped + 1))
+    skipped=$((skipped + 1)) && say SKIP "$name" "$3; else $what"
   else
-    say RUN "$name" "$what" && passed=$((passed + 1))
+    passed=$((passed + 1)) && say RUN "$name" "$what"
   fi
 }
 
@@ -140,13 +142,20 @@ run_step() {
   timeout --kill-after=5 "$seconds" "$@" >"$log" 2>&1 </dev/null || status=$?
   reason="$(tail -n 1 "$log" | cut -c 1-140)"
   case "$status" in
-    0) pass "$name" "$((SECONDS - begun)) s: $reason" && take_what_it_skipped "$name" "$log" ;;
+    0)
+      take_what_it_skipped "$name" "$log"
+      pass "$name" "$((SECONDS - begun)) s: $reason"
+      ;;
     "$kSkipped") if [ "$needed" = yes ]; then
       fail "$name" "was skipped on a machine with a GPU: $reason"
     else
       skip "$name" "$reason"
     fi ;;
-    124 | 137) fail "$name" "not done after $seconds s; see $log" ;;
+    124 | 137) if [ $((SECONDS - begun)) -ge "$seconds" ]; then
+      fail "$name" "not done after $seconds s; see $log"
+    else
+      fail "$name" "killed after $((SECONDS - begun)) s (memory?): $reason; see $log"
+    fi ;;
     *) fail "$name" "exit $status: $reason; see $log" ;;
   esac
 }
@@ -186,22 +195,14 @@ find_sanitizer() {
 }
 
 # Why spccl-perf cannot run here; empty if it can.
-no_perf() {
+find_no_perf() {
+  local help
   if [ ! -x "$spccl/spccl-perf" ] || [ ! -x "$spccl/spccld" ]; then
     echo "no spccl-perf and spccld in $spccl: see --spccl"
-  elif ! "$spccl/spccl-perf" --help >/dev/null 2>&1; then
+  elif ! help="$(timeout 10 "$spccl/spccl-perf" --help 2>/dev/null)"; then
     echo "the spccl-perf of $spccl does not start here"
-  elif ! "$spccl/spccl-perf" --help 2>/dev/null | grep -q -- '--device'; then
+  elif [[ "$help" != *--device* ]]; then
     echo "this spccl-perf knows no device buffers"
-  fi
-}
-no_nccl() {
-  local reason
-  reason="$(no_perf)"
-  if [ -n "$reason" ]; then
-    echo "$reason"
-  elif [ ! -f "$nccl" ]; then
-    echo "no NCCL named: see --nccl"
   fi
 }
 why_not="$(no_gpu)"
@@ -225,11 +226,27 @@ step codec yes 90 "$bin/gpu-codec-suite" "$kernels" $codec_options
 if [ -n "$codec_options" ] && [ "$passed" -gt "$passed_before" ]; then
   lacks "codec: all but $codec_options" "SPCCL_GPU_CODEC_OPTIONS"
 fi
-step bench yes 110 "$bin/gpu-codec-bench" "$kernels" --seconds 90 --json "$out/bench.jsonl"
+# It ends by itself, and names what it had no time for, before it is ended.
+bench_s=$((total - (SECONDS - started)))
+for most in 110 "$limit"; do [ "$bench_s" -le "$most" ] || bench_s="$most"; done
+bench_s=$((bench_s > 21 ? bench_s - 20 : 1))
+step bench yes 110 "$bin/gpu-codec-bench" "$kernels" --seconds "$bench_s" --json "$out/bench.jsonl"
 step order yes 40 "$bin/gpu-order-test"
 step ipc yes 30 "$bin/gpu-ipc-test"
 
-# What may be skipped shares what is left.
+# What may be skipped shares what is left: what the product does comes before what looks once more at the
+# kernels.
+no_perf="$(find_no_perf)"
+no_nccl="$no_perf"
+if [ -z "$no_nccl" ] && [ ! -f "$nccl" ]; then no_nccl="no NCCL named: see --nccl"; fi
+for ranks in 2 4 8; do
+  step_if "ranks-$ranks" "$no_perf" no 45 \
+    bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
+done
+step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "$nccl" "$out"
+no_mps=''
+command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-control"
+step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"
 sanitizer="$(find_sanitizer || true)"
 no_sanitizer=''
 [ -n "$sanitizer" ] || no_sanitizer="no compute-sanitizer"
@@ -237,14 +254,6 @@ for tool in memcheck racecheck; do
   step_if "$tool" "$no_sanitizer" no 60 "${sanitizer:-compute-sanitizer}" --tool "$tool" \
     --error-exitcode 1 "$bin/gpu-codec-suite" "$kernels" --thin 100 --large 0
 done
-no_mps=''
-command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-control"
-step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"
-for ranks in 2 4 8; do
-  step_if "ranks-$ranks" "$(no_perf)" no 45 \
-    bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
-done
-step_if nccl "$(no_nccl)" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "$nccl" "$out"
 
 if [ "$dry" = yes ]; then
   echo "DRY RUN: $passed steps would run, $skipped would be skipped; nothing ran"

@@ -16,7 +16,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 NEEDED = ["codec", "bench", "order", "ipc"]  # come first, and may not be skipped
-STEPS = [*NEEDED, "memcheck", "racecheck", "order-mps", "ranks-2", "ranks-4", "ranks-8", "nccl"]
+STEPS = [*NEEDED, "ranks-2", "ranks-4", "ranks-8", "nccl", "order-mps", "memcheck", "racecheck"]
 PRETENDED = {"SPCCL_CUDA_LIBRARY": "pretended"}
 PROGRAMS = ["gpu-codec-suite", "gpu-order-test", "gpu-ipc-test", "gpu-codec-bench"]
 arguments = argparse.Namespace(bin=None, fake_driver=None, fake_kernels=None)

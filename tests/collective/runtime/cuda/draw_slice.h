@@ -9,8 +9,8 @@
 
 namespace spccl::testing {
 
-// For an operation on fake GPUs, slices of a random power of two from 64 bytes on, of `powers`; but
-// so large that there are at most some 256 for all ranks: each takes some kernels, and each kernel
+// The size of an operation's slices on fake GPUs: of `powers` of two from 64 bytes on a random one,
+// or a 256th of all ranks' bytes if that is more. Each slice takes some kernels, and each kernel
 // hundreds of fibres.
 inline size_t DrawSliceBytes(const OpDesc& op, uint32_t ranks, unsigned powers,
                              std::mt19937_64* random) {
