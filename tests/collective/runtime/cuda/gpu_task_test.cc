@@ -332,8 +332,11 @@ TEST(GpuTaskTest, ARankThatTakesItsWordBackHoldsUpNobody) {
     auto task = Make(c, ranks, outcome.Fn());
     ASSERT_TRUE(task.ok()) << task.status();
     (*task)->Start();
+    // What it was before. A counting word counts past the end: 0 would be later than its value.
+    const GpuOrder& word = ranks.order(1);
+    const uint32_t before = word.resets ? 0 : word.value - 1;
     std::thread liar([&] {
-      for (int i = 0; i < 1'000'000; ++i) ranks.order(1).ready->store(0, std::memory_order_relaxed);
+      for (int i = 0; i < 1'000'000; ++i) word.ready->store(before, std::memory_order_relaxed);
     });
     (*task)->Cancel(absl::AbortedError("rank 1 lies"), 1);
     liar.join();
