@@ -132,8 +132,7 @@ std::string AdviceOf(const v1::Gpus& daemon) {
 
 Check CheckUse(const v1::Gpus& daemon) {
   const bool used = daemon.unused().empty() && !daemon.gpus().empty();
-  // As somebody wants it, or as there is nothing to use.
-  const bool fine = used || daemon.use() == v1::GPU_USE_OFF || daemon.use() == v1::GPU_USE_NONE;
+  const bool fine = used || daemon.use() == v1::GPU_USE_OFF;  // as somebody wants it
   Check check{
       .name = "GPUs of spccld",
       .verdict = fine ? Verdict::kOk : Verdict::kWarning,

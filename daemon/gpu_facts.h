@@ -34,8 +34,7 @@ enum class GpusUsed : uint8_t {
   kUsed,      // all, or some
   kNone,      // this machine has none, or no driver for them
   kOff,       // by the configuration
-  kUnusable,  // it has some, or should by gpu.driver, yet they cannot be used: somebody must see to
-              // it
+  kUnusable,  // it has some, or should by gpu.driver, yet they cannot be used: to be seen to
 };
 
 struct GpuFacts {

@@ -66,13 +66,17 @@ Result Count(const Driver& driver, int* count, const char** call) {
   return driver.DeviceGetCount(count);
 }
 
+bool FindsNone(Result counted, int count) {
+  return counted == kErrorNoDevice || (counted == kSuccess && count == 0);
+}
+
 // Initialises it, and sees that it has a GPU.
 absl::Status Start(const Driver& driver, const std::string& name) {
   int count = 0;
   const char* call = nullptr;
   const Result result = Count(driver, &count, &call);
   const absl::Status status = driver.ToStatus(result, call);
-  if (result == kErrorNoDevice || (result == kSuccess && count == 0)) {
+  if (FindsNone(result, count)) {
     return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU",
                                             status.ok() ? "" : ": ", status.message()));
   }
@@ -86,7 +90,7 @@ absl::Status TooOld(const Driver& driver, const std::string& name, const char* m
     int count = 0;
     const char* call = nullptr;
     const Result result = Count(driver, &count, &call);
-    if (result == kErrorNoDevice || (result == kSuccess && count == 0)) {
+    if (FindsNone(result, count)) {
       return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU"));
     }
   }
