@@ -192,8 +192,9 @@ void GpuImports::Post(runtime::Gpu& gpu, std::function<std::function<void()>()> 
     const std::lock_guard lock(mutex_);
     ++pending_;
   }
-  gpu.Post([this, work = std::move(work)] {
+  gpu.Post([this, work = std::move(work)]() mutable {
     std::function<void()> deliver = work();
+    work = nullptr;  // gives what it holds to the reaper, which may end once nothing is pending
     const std::lock_guard lock(mutex_);
     done_.push_back(std::move(deliver));
     notify_();
