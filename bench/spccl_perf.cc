@@ -2,6 +2,7 @@
 // may be hosts of tools/netlab.sh, or all be this machine.
 //
 // Exit codes: 0 fine, 1 wrong use, 2 the run failed, 3 wrong results.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +32,9 @@ absl::Status FindGpus(const Options& options) {
 
 std::vector<std::string> DaemonArguments(const Options& options) {
   std::vector<std::string> arguments = options.daemon_arguments;
-  if (options.device != "host" && !options.cuda_library.empty()) {
+  const bool is_said = std::ranges::any_of(
+      arguments, [](const std::string& one) { return one.starts_with("--gpu-driver"); });
+  if (options.device != "host" && !options.cuda_library.empty() && !is_said) {
     arguments.insert(arguments.begin(), "--gpu-driver=" + options.cuda_library);
   }
   return arguments;

@@ -63,6 +63,11 @@ absl::Status Collective(Process& process, const std::shared_ptr<Comm>& comm,
   SPCCL_RETURN_IF_ERROR(comm->Accepts());
   SPCCL_ASSIGN_OR_RETURN(launch.bytes, CheckCall(call, comm->rank(), comm->ranks()));
   SPCCL_ASSIGN_OR_RETURN(launch.gpu, process.gpu().Find(call, launch.bytes, stream));
+  if (launch.gpu && process.streams().IsOne(stream)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the stream is one of spcclStreamCreate, the buffers are memory of GPU ",
+        launch.gpu->any().device, ": give the CUDA stream that the program works on them with"));
+  }
   if (!launch.gpu && stream != nullptr) {
     auto found = process.streams().Find(stream);
     // An empty call has no memory to tell by whose stream it is.

@@ -66,14 +66,18 @@ absl::Status CheckOverlap(const CollectiveCall& call, const Footprint& bytes, in
 
 }  // namespace
 
+size_t ElementBytes(uint32_t dtype) {
+  return kElementBytes[dtype];
+}
+
 absl::StatusOr<Footprint> CheckCall(const CollectiveCall& call, int rank, int ranks) {
   if (absl::Status status = CheckCodes(call, ranks); !status.ok()) return status;
   size_t part, whole;
-  if (__builtin_mul_overflow(call.count, kElementBytes[call.dtype], &part) ||
+  if (__builtin_mul_overflow(call.count, ElementBytes(call.dtype), &part) ||
       __builtin_mul_overflow(part, static_cast<size_t>(ranks), &whole) || whole > PTRDIFF_MAX) {
     return absl::InvalidArgumentError(absl::StrCat("count is ", call.count, " elements of ",
-                                                   kElementBytes[call.dtype], " bytes, with ",
-                                                   ranks, " ranks more than memory can hold"));
+                                                   ElementBytes(call.dtype), " bytes, with ", ranks,
+                                                   " ranks more than memory can hold"));
   }
   const bool shares = call.op == OpCode::kReduceScatter || call.op == OpCode::kScatter;
   Footprint bytes{.send_bytes = shares ? whole : part,

@@ -35,6 +35,9 @@ struct Footprint {
   size_t recv_bytes;
 };
 
+// Of one of the valid codes.
+size_t ElementBytes(uint32_t dtype);
+
 // Checks all arguments but the memory behind the pointers. InvalidArgument names the argument.
 absl::StatusOr<Footprint> CheckCall(const CollectiveCall& call, int rank, int ranks);
 

@@ -28,6 +28,17 @@ absl::StatusOr<shm::BufferRef> HandOver(CudaBuffers* buffers,
   return ref;
 }
 
+// A GPU cannot read an element across its boundary. Refused here, where it is one rank's mistake:
+// the daemon would have to fail the communicator. Likewise where the memory will be copied, which
+// the program does not choose.
+absl::Status CheckAligned(const char* name, const void* data, uint32_t dtype) {
+  const size_t element = ElementBytes(dtype);
+  if (AddressOf(data) % element == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is 0x", absl::Hex(AddressOf(data)), ", which is no multiple of the ",
+                   element, " bytes of an element: memory of a GPU must be aligned"));
+}
+
 // Bytes of the staging buffer; sets the offsets in it. In place stays in place: one image of the
 // bytes that the two buffers cover.
 size_t Arrange(const CollectiveCall& call, const Footprint& bytes, GpuPlaces* places) {
@@ -120,9 +131,11 @@ absl::StatusOr<std::optional<GpuCall>> GpuClient::Find(const CollectiveCall& cal
         ": an operation's buffers must all be on GPUs or all on the host"));
   }
   if (gpu.send != nullptr) {
+    SPCCL_RETURN_IF_ERROR(CheckAligned("sendbuff", call.send, call.dtype));
     SPCCL_RETURN_IF_ERROR(memory_.CheckRange(gpu.send, AddressOf(call.send), bytes.send_bytes));
   }
   if (gpu.recv != nullptr) {
+    SPCCL_RETURN_IF_ERROR(CheckAligned("recvbuff", call.recv, call.dtype));
     SPCCL_RETURN_IF_ERROR(memory_.CheckRange(gpu.recv, AddressOf(call.recv), bytes.recv_bytes));
   }
   gpu.stream = static_cast<cuda::Stream>(stream);

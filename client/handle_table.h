@@ -41,6 +41,12 @@ class HandleTable {
     return found->second;
   }
 
+  // Whether it was given out, here or by the parent process, and maybe taken back since.
+  bool IsOne(const void* handle) const {
+    const std::lock_guard lock(mutex_);
+    return WasGivenOut(handle);
+  }
+
   // Takes the object out; of several callers one gets it.
   absl::StatusOr<std::shared_ptr<T>> Remove(const void* handle) {
     const std::lock_guard lock(mutex_);
@@ -81,13 +87,14 @@ class HandleTable {
     return reinterpret_cast<uintptr_t>(handle) % kStep == static_cast<uintptr_t>(kind_);
   }
 
+  bool WasGivenOut(const void* handle) const {
+    return IsOfKind(handle) && NumberOf(handle) != 0 && NumberOf(handle) < next_;
+  }
+
   absl::Status WhyNot(const void* handle) const {
     if (handle == nullptr) return absl::InvalidArgumentError(absl::StrCat(what_, " is NULL"));
-    const uint64_t number = NumberOf(handle);
-    if (!IsOfKind(handle) || number == 0 || number >= next_) {
-      return absl::InvalidArgumentError(absl::StrCat("not a ", what_));
-    }
-    if (number < first_) {
+    if (!WasGivenOut(handle)) return absl::InvalidArgumentError(absl::StrCat("not a ", what_));
+    if (NumberOf(handle) < first_) {
       return absl::FailedPreconditionError(
           absl::StrCat("the ", what_, " was made by the parent process, before fork()"));
     }

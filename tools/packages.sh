@@ -29,6 +29,7 @@ nlohmann-json3-dev
 pkg-config|pkgconf
 protobuf-compiler
 protobuf-compiler-grpc
+python3
 zlib1g-dev
 LIST
       ;;

@@ -15,6 +15,7 @@ namespace spccl::testing {
 namespace {
 
 using shm::RequestType;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr size_t kCount = 1000, kBytes = kCount * sizeof(float);
@@ -47,6 +48,19 @@ class GpuLaunchTest : public ClientTest {
     spcclResult_t health = spcclSuccess;
     EXPECT_EQ(spcclCommGetAsyncError(comm, &health), spcclSuccess);
     return health;
+  }
+  void ExpectPointersBetweenElementsAreRefused() {
+    const spcclComm_t comm = OneRank();
+    auto* const memory = static_cast<std::byte*>(gpu_.Allocate(3 * kBytes));
+    EXPECT_EQ(Copy(memory + 2, memory + 2 * kBytes, comm), spcclInvalidArgument);
+    EXPECT_THAT(LastError(comm), AllOf(HasSubstr("sendbuff is 0x"),
+                                       HasSubstr("no multiple of the 4 bytes of an element")));
+    EXPECT_EQ(Copy(memory, memory + 2 * kBytes - 1, comm), spcclInvalidArgument);
+    EXPECT_THAT(LastError(comm), HasSubstr("recvbuff is 0x"));
+    EXPECT_EQ(HealthOf(comm), spcclSuccess);
+    EXPECT_EQ(Copy(memory, memory + 2 * kBytes, comm), spcclSuccess) << LastError();
+    gpu_.Synchronize(stream_);
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
   }
 
   const GpuProgram gpu_{LoadFakeDriver()};
@@ -391,6 +405,31 @@ TEST_F(GpuLaunchTest, MoreThanThereIsAtThePointerIsRefused) {
   void* const memory = gpu_.Allocate(kBytes / 2);
   EXPECT_EQ(Copy(memory, memory, comm), spcclInvalidArgument);
   EXPECT_THAT(LastError(comm), HasSubstr("past the end"));
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
+TEST_F(GpuLaunchTest, APointerBetweenElementsIsRefused) {
+  ExpectPointersBetweenElementsAreRefused();
+}
+
+TEST_F(GpuLaunchTest, APointerBetweenElementsIsRefusedWhereMemoryIsCopied) {
+  daemon_.Refuse(RequestType::kRegisterCuda, shm::Result::kInvalidUsage, "no GPU here");
+  ExpectPointersBetweenElementsAreRefused();
+}
+
+TEST_F(GpuLaunchTest, AStreamOfTheLibraryIsNoneOfTheGpus) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  spcclStream_t stream = nullptr;
+  ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+  const auto call = [&] {
+    return spcclAllReduce(memory, memory, kCount, spcclFloat32, spcclSum, comm, stream);
+  };
+  EXPECT_EQ(call(), spcclInvalidArgument);
+  EXPECT_THAT(LastError(comm), HasSubstr("the stream is one of spcclStreamCreate"));
+  EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
+  EXPECT_EQ(call(), spcclInvalidArgument);  // nothing is looked for behind what was a handle
+  EXPECT_EQ(HealthOf(comm), spcclSuccess);
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 

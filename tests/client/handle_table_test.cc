@@ -46,6 +46,22 @@ TEST(HandleTableTest, RefusesWhatItNeverGaveOut) {
                 "not a thing");
 }
 
+TEST(HandleTableTest, KnowsWhatItGaveOutAlsoAfterItsEnd) {
+  HandleTable<int> table(HandleKind::kComm, "thing", 1);
+  HandleTable<int> other(HandleKind::kStream, "other", 1);
+  void* handle = table.Add(std::make_shared<int>(1));
+  EXPECT_TRUE(table.IsOne(handle));
+  EXPECT_TRUE(table.Remove(handle).ok());
+  EXPECT_TRUE(table.IsOne(handle));
+  int local;
+  void* const never = static_cast<char*>(handle) + 16;
+  for (const void* none : {static_cast<const void*>(nullptr), static_cast<const void*>(&local),
+                           static_cast<const void*>(never),
+                           static_cast<const void*>(other.Add(std::make_shared<int>(1)))}) {
+    EXPECT_FALSE(table.IsOne(none));
+  }
+}
+
 TEST(HandleTableTest, RemovesWhatMatches) {
   HandleTable<int> table(HandleKind::kComm, "thing", 1);
   void* one = table.Add(std::make_shared<int>(1));

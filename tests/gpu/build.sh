@@ -12,7 +12,7 @@ Builds into DIR: libspccl_device.so, gpu-codec-suite, gpu-order-test, gpu-ipc-te
   --arch ARCH   of nvcc's -arch: native (the GPU of this machine), sm_90, all-major, ... By default
                 native where there is a GPU; else sm_80, sm_90, sm_100 and PTX, as cmake builds.
 
-nvcc is looked for in PATH, in NVCC and in /usr/local/cuda/bin; the compiler is CXX, or g++.
+nvcc is NVCC, or that of PATH, or that of /usr/local/cuda/bin; the compiler is CXX, or g++.
 USAGE
 }
 

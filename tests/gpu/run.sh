@@ -43,6 +43,10 @@ card these are not judged.
   --total S      all of them may take S seconds (default: 470)
   --dry-run      says what would run (RUN) and what would not here (SKIP), runs none of it, ends with 0
   -h, --help
+
+SPCCL_CUDA_LIBRARY names a CUDA driver where it is not libcuda.so.1, SPCCL_GPU_KERNELS other kernels than
+those beside the programs, SPCCL_GPU_CODEC_OPTIONS options of gpu-codec-suite, for slow places; then codec
+does not count as run in full.
 USAGE
 }
 
@@ -66,13 +70,15 @@ while [ $# -gt 0 ]; do
   shift
 done
 for name in limit total; do
-  [[ "${!name}" =~ ^[1-9][0-9]*$ ]] || die "--$name takes seconds, not '${!name}'"
+  [[ "${!name}" =~ ^[1-9][0-9]{0,5}$ ]] || die "--$name takes seconds, 1 to 999999, not '${!name}'"
 done
 all_steps=(build codec bench order ipc ranks-2 ranks-4 ranks-8 nccl order-mps memcheck racecheck)
 IFS=, read -ra only_steps <<<"$only"
 for name in "${only_steps[@]}"; do
   [[ " ${all_steps[*]} " == *" $name "* && "$name" != *' '* ]] || die "unknown step: '$name'"
 done
+if [ -n "$bin" ] && [[ ",$only," == *,build,* ]]; then die "--only names build, and with --bin nothing is built"; fi
+if [ -n "$nccl" ] && [ ! -f "$nccl" ]; then die "no NCCL at $nccl: see --nccl, SPCCL_GPU_NCCL"; fi
 
 builds=no
 if [ -z "$bin" ]; then builds=yes bin="$out/bin"; fi
@@ -238,12 +244,12 @@ step ipc yes 30 "$bin/gpu-ipc-test"
 # kernels.
 no_perf="$(find_no_perf)"
 no_nccl="$no_perf"
-if [ -z "$no_nccl" ] && [ ! -f "$nccl" ]; then no_nccl="no NCCL named: see --nccl"; fi
+if [ -z "$no_nccl" ] && [ -z "$nccl" ]; then no_nccl="no NCCL named: see --nccl"; fi
 for ranks in 2 4 8; do
   step_if "ranks-$ranks" "$no_perf" no 45 \
     bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
 done
-step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "$nccl" "$out"
+step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "${nccl:-libnccl.so.2}" "$out"
 no_mps=''
 command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-control"
 step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"

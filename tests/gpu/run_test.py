@@ -242,8 +242,17 @@ class RunTest(unittest.TestCase):
         self.assertIn("no driver", found["codec"][1])
 
     def test_refuses_what_it_does_not_know(self):
-        for options in [["--frob"], ["--only", "codec,frob"], ["--bin"], ["--limit", "soon"], ["--total", "0"]]:
+        for options in [["--frob"], ["--only", "codec,frob"], ["--only", ","], ["--bin"], ["--limit", "soon"],
+                        ["--total", "0"], ["--limit", "1" * 20]]:
             self.assertEqual(run(*options)[0], 2, options)
+
+    def test_refuses_to_prove_what_cannot_be(self):
+        status, found = run("--only", "build", "--bin", self.bin)
+        self.assertEqual(status, 2, found)
+        self.assertIn("with --bin nothing is built", last_line(found))
+        status, found = run("--nccl", self.folder / "libnccl.so.2")
+        self.assertEqual(status, 2, found)
+        self.assertIn(f"no NCCL at {self.folder}/libnccl.so.2", last_line(found))
 
     def test_the_scripts_are_clean(self):
         try:

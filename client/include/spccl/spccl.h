@@ -109,7 +109,7 @@ typedef enum {
   spcclNumOps = 5
 } spcclRedOp_t;
 
-/* Element types, native byte order, naturally aligned. */
+/* Element types, native byte order, naturally aligned: memory of GPUs that is not is refused. */
 typedef enum {
   spcclInt8 = 0,
   spcclChar = 0,

@@ -43,9 +43,9 @@ absl::StatusOr<std::vector<Gpu*>> RailsOf(Gpus& gpus, const OpDesc& op, uint32_t
     }
     // A kernel that reads an element across its boundary ends the context, for all who use it.
     if (elements > 0 && memory.address() % SizeOf(op.dtype) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rank ", rank, " has its buffer at ", memory.address(),
-                       ", which is no multiple of the ", SizeOf(op.dtype), " bytes of an element"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rank ", rank, " has its buffer on GPU ", memory.gpu(),
+          " at an address that is no multiple of the ", SizeOf(op.dtype), " bytes of an element"));
     }
     used.insert(memory.gpu());
     return absl::OkStatus();
