@@ -116,6 +116,7 @@ struct JobInfo {
   bool registered = false;  // by the batch system's prolog
   JobShare share = {};      // as resolved now
   uint64_t operations = 0;  // called by some rank here and not ended
+  int64_t channel_ns = 0;   // processor time of channel threads
 };
 
 struct CoreInfo {

@@ -245,6 +245,7 @@ v1::Job ToProto(const JobInfo& job) {
   out.set_registered(job.registered);
   *out.mutable_share() = ToProto(job.share);
   out.set_operations(job.operations);
+  out.set_channel_ns(static_cast<uint64_t>(job.channel_ns));
   return out;
 }
 

@@ -45,7 +45,8 @@ metrics::CoreSample Engine::MakeCoreSample() const {
                            .weight = job.share.weight,
                            .operations = job.counters.ops,
                            .payload_bytes = job.counters.payload_bytes,
-                           .wire_bytes = job.counters.wire_bytes});
+                           .wire_bytes = job.counters.wire_bytes,
+                           .channel_seconds = static_cast<double>(*job.channel_time) / 1e9});
   }
   return sample;
 }

@@ -44,8 +44,9 @@ void Engine::RefreshShares() {
 
 void Engine::Schedule(const CommEntry& entry, std::shared_ptr<runtime::Task> task) {
   const std::string& job_id = entry.comm.job_id();
-  scheduler_->Add(job_id, entry.comm.id(), std::move(task),
-                  ChannelShareOf(registry_.jobs[job_id].share));
+  const Job& job = registry_.jobs[job_id];
+  scheduler_->Add(job_id, entry.comm.id(), std::move(task), ChannelShareOf(job.share),
+                  job.channel_time);
 }
 
 absl::Status Engine::CheckQuota(metrics::Quota quota, const std::string& job_id, uint64_t limit,

@@ -80,7 +80,8 @@ Snapshot Engine::MakeSnapshot() const {
                                     .counters = job.counters,
                                     .registered = false,
                                     .share = job.share,
-                                    .operations = operations[id]});
+                                    .operations = operations[id],
+                                    .channel_ns = *job.channel_time});
   }
   for (const auto& [id, session] : registry_.sessions) {
     for (const auto& [buffer_id, buffer] : session->buffers) {

@@ -20,7 +20,8 @@ FairQueue::~FairQueue() {
 }
 
 FairQueue::EntryRef FairQueue::Add(const std::string& job_id, uint64_t comm_id,
-                                   std::shared_ptr<runtime::Task> task, ChannelShare share) {
+                                   std::shared_ptr<runtime::Task> task, ChannelShare share,
+                                   std::shared_ptr<ChannelTime> time) {
   ForgetSettled();
   std::shared_ptr<Job>& job = jobs_[job_id];
   if (job == nullptr) job = std::make_shared<Job>(Job{.id = job_id, .expected_ns = kFirstGuessNs});
@@ -31,6 +32,7 @@ FairQueue::EntryRef FairQueue::Add(const std::string& job_id, uint64_t comm_id,
   auto entry = std::make_shared<Entry>();
   entry->comm_id = comm_id;
   entry->task = std::move(task);
+  entry->time = std::move(time);
   entry->job = job;
   comm->entries.push_back(entry);
   CountReady(job.get());
@@ -76,6 +78,7 @@ void FairQueue::End(const Turn& turn, int64_t cost_ns) {
   Job& job = *turn.entry->job;
   SPCCL_CHECK(job.running > 0);
   --job.running;
+  if (turn.entry->time) turn.entry->time->fetch_add(cost_ns, std::memory_order_relaxed);
   FairClock::Charge(&job.account, static_cast<double>(cost_ns - turn.expected_ns),
                     job.share.weight);
   job.expected_ns += (cost_ns - job.expected_ns) / kMeanOf;

@@ -5,6 +5,7 @@
 // running slices only. Not thread-safe: the scheduler's lock guards it. Tasks are opaque here.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -21,6 +22,9 @@ struct ChannelShare {
   uint32_t weight = 1;
   uint32_t most = 0;  // threads at once; 0: all
 };
+
+// What a job has had of them, in nanoseconds. Relaxed: a sum that orders nothing.
+using ChannelTime = std::atomic<int64_t>;
 
 class FairQueue {
  private:
@@ -39,6 +43,7 @@ class FairQueue {
    private:
     friend class FairQueue;
     bool parked = false;
+    std::shared_ptr<ChannelTime> time;
     std::shared_ptr<Job> job;  // outlives the last entry: what still runs is charged to it
   };
   using EntryRef = std::shared_ptr<Entry>;
@@ -54,9 +59,10 @@ class FairQueue {
   FairQueue& operator=(const FairQueue&) = delete;
   ~FairQueue();
 
-  // The share is the job's from now on.
+  // The share is the job's from now on. What the task's slices cost is added to `time`, if there is
+  // one.
   EntryRef Add(const std::string& job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task,
-               ChannelShare share = {});
+               ChannelShare share = {}, std::shared_ptr<ChannelTime> time = nullptr);
   // Does nothing for a job that has nothing queued or running.
   void SetShare(const std::string& job_id, ChannelShare share);
 

@@ -24,6 +24,7 @@
 #include "daemon/completion_port.h"
 #include "daemon/control.h"
 #include "daemon/event_loop.h"
+#include "daemon/fair_queue.h"
 #include "daemon/flight_log.h"
 #include "daemon/gpu_memory.h"
 #include "daemon/job_share.h"
@@ -217,6 +218,7 @@ struct Job {
   // The weight, as the links of its communicators see it.
   std::shared_ptr<transport::LinkShare> link_share = std::make_shared<transport::LinkShare>();
   Counters counters;
+  std::shared_ptr<ChannelTime> channel_time = std::make_shared<ChannelTime>(0);
 };
 
 struct Registry {

@@ -83,11 +83,12 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::Add(const std::string& job_id, uint64_t comm_id,
-                    std::shared_ptr<runtime::Task> task, ChannelShare share) {
+                    std::shared_ptr<runtime::Task> task, ChannelShare share,
+                    std::shared_ptr<ChannelTime> time) {
   runtime::Task* const raw = task.get();
   {
     std::lock_guard lock(mutex_);
-    const auto entry = queue_.Add(job_id, comm_id, std::move(task), share);
+    const auto entry = queue_.Add(job_id, comm_id, std::move(task), share, std::move(time));
     entry->added_ns = MonotonicNanos();
     NoteDue();
     // Under the lock, so that it is set before any thread can run the task.

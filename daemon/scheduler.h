@@ -36,9 +36,9 @@ class Scheduler {
   ~Scheduler();
 
   // Sets the task's waker and queues it until it says that it is done. The share is the job's from
-  // now on.
+  // now on; the threads' time is added to `time`.
   void Add(const std::string& job_id, uint64_t comm_id, std::shared_ptr<runtime::Task> task,
-           ChannelShare share = {});
+           ChannelShare share = {}, std::shared_ptr<ChannelTime> time = nullptr);
   // For the slices to come. Does nothing for a job that has nothing queued.
   void SetShare(const std::string& job_id, ChannelShare share);
   // Gives it no further slice; running ones go on. Does nothing if it is not queued.

@@ -216,7 +216,7 @@ void Renderer::Clients(const CoreSample& core) {
 template <typename ValueOf>
 void Renderer::ByJob(std::string_view name, const CoreSample& core, ValueOf value) {
   Begin(name);
-  for (const JobSample& job : core.jobs) out_.Sample({job.id}, uint64_t{value(job)});
+  for (const JobSample& job : core.jobs) out_.Sample({job.id}, value(job));
 }
 
 void Renderer::Jobs(const CoreSample& core) {
@@ -224,14 +224,17 @@ void Renderer::Jobs(const CoreSample& core) {
   for (const JobSample& job : core.jobs) {
     out_.Sample({job.id, absl::StrCat(job.uid), SlurmJobOf(job.id)}, uint64_t{1});
   }
-  ByJob("spccl_job_sessions", core, [](const JobSample& job) { return job.sessions; });
-  ByJob("spccl_job_communicators", core, [](const JobSample& job) { return job.communicators; });
+  ByJob("spccl_job_sessions", core, [](const JobSample& job) { return uint64_t{job.sessions}; });
+  ByJob("spccl_job_communicators", core,
+        [](const JobSample& job) { return uint64_t{job.communicators}; });
   ByJob("spccl_job_buffer_bytes", core, [](const JobSample& job) { return job.buffer_bytes; });
   ByJob("spccl_job_weight", core, [](const JobSample& job) { return job.weight; });
   ByJob("spccl_job_operations_total", core, [](const JobSample& job) { return job.operations; });
   ByJob("spccl_job_payload_bytes_total", core,
         [](const JobSample& job) { return job.payload_bytes; });
   ByJob("spccl_job_wire_bytes_total", core, [](const JobSample& job) { return job.wire_bytes; });
+  ByJob("spccl_job_channel_seconds_total", core,
+        [](const JobSample& job) { return job.channel_seconds; });
   One("spccl_jobs_left_out", core.jobs_left_out);
 }
 

@@ -29,6 +29,7 @@ struct JobSample {
   uint32_t sessions = 0, communicators = 0;
   uint64_t buffer_bytes = 0, weight = 0;
   uint64_t operations = 0, payload_bytes = 0, wire_bytes = 0;
+  double channel_seconds = 0;
 };
 
 struct LinkSample {

@@ -147,6 +147,17 @@ TEST(FairQueueTest, SlicesThatCostMoreAreFewer) {
   EXPECT_NEAR(machine.TimeOf("dear") / machine.TimeOf("cheap"), 3, 0.1);
 }
 
+TEST(FairQueueTest, WhatSlicesCostIsToldAlsoOfTheLast) {
+  FairQueue queue;
+  const auto time = std::make_shared<ChannelTime>(7);
+  const auto entry = queue.Add("a", 1, std::make_shared<NoTask>(), {}, time);
+  queue.End(queue.Next(), 100);
+  const FairQueue::Turn last = queue.Next();
+  queue.Remove(entry);
+  queue.End(last, 30);
+  EXPECT_EQ(*time, 137);
+}
+
 TEST(FairQueueTest, AChangedWeightCountsFromThenOn) {
   FairQueue queue;
   Add(queue, "a", 1);

@@ -29,14 +29,18 @@ std::string Tool(const SpawnedDaemon& daemon, const std::string& arguments) {
   return end.output;
 }
 
-// The payload of each job so far.
-std::map<std::string, double> Payloads(const SpawnedDaemon& daemon) {
-  std::map<std::string, double> payloads;
+// What each job has had so far.
+struct Had {
+  double bytes = 0, channel_ns = 0;
+};
+std::map<std::string, Had> HadByJobs(const SpawnedDaemon& daemon) {
+  std::map<std::string, Had> had;
   const auto reply = nlohmann::json::parse(Tool(daemon, "jobs -o json"));
   for (const auto& job : reply.at("jobs")) {
-    payloads[job.at("id")] = job.at("counters").at("payload_bytes").get<double>();
+    had[job.at("id")] = {.bytes = job.at("counters").at("payload_bytes").get<double>(),
+                         .channel_ns = job.at("channel_ns").get<double>()};
   }
-  return payloads;
+  return had;
 }
 
 // Few beside what is waited for: they are counted when they end.
@@ -80,11 +84,11 @@ struct Bulk {
 
 // All-reduces of memory that the daemon maps, until `stop`. There are always some to run, or the
 // job would not take its share: what is called takes longer than a machine with other things to do
-// lets the process wait for a core, and while the daemon's core thread waits for one, between two
-// operations of one communicator, those of the other go on.
+// lets the process wait for a core, and of so many communicators one always has a next slice while
+// the daemon's core thread waits for one, between two operations of the others.
 int KeepMoving(RankContext& context) {
   void* memory = nullptr;
-  Bulk bulks[2];
+  Bulk bulks[4];
   if (spcclMemAlloc(&memory, (1 + std::size(bulks)) * kBulkBytes) != spcclSuccess) return 1;
   char* next = static_cast<char*>(memory);
   for (Bulk& bulk : bulks) {
@@ -107,26 +111,29 @@ int KeepMoving(RankContext& context) {
   return fine && spcclMemFree(memory) == spcclSuccess ? 0 : 5;
 }
 
-TEST(SharesTest, AJobOfWeightTwoGetsTwiceTheBytesUnderLoad) {
+// The threads' time is what is shared, and a byte costs less of it where the slice before was the
+// same job's: of the bytes, a job of weight two gets somewhat more than twice as many.
+TEST(SharesTest, AJobOfWeightTwoGetsTwiceTheTimeUnderLoad) {
   const auto daemon = StartServing({"--channels=2"});
   FaultJob one(*daemon, 1, KeepMoving), two(*daemon, 1, KeepMoving);
   Tool(*daemon, "job set " + JobIdOf(two) + " --weight 2");
   for (FaultJob* job : {&one, &two}) {
     ASSERT_TRUE(job->processes().AwaitReport(0, "moving;", kPatienceMs));
   }
-  const auto moved = [&](FaultJob& job) { return Payloads(*daemon)[JobIdOf(job)]; };
-  const int64_t deadline_ns = MonotonicNanos() + 12 * kPatienceMs * 1'000'000;
-  while ((moved(one) == 0 || moved(two) == 0) && MonotonicNanos() < deadline_ns) {
-  }
-  auto before = Payloads(*daemon), after = before;
   const std::string a = JobIdOf(one), b = JobIdOf(two);
+  const int64_t deadline_ns = MonotonicNanos() + 12 * kPatienceMs * 1'000'000;
+  auto before = HadByJobs(*daemon), after = before;
+  const auto moved = [&](const std::string& job) { return after[job].bytes - before[job].bytes; };
+  const auto time = [&](const std::string& job) {
+    return after[job].channel_ns - before[job].channel_ns;
+  };
   const double enough = 1200.0 * kBulkBytes;
-  while (after[a] + after[b] - before[a] - before[b] < enough && MonotonicNanos() < deadline_ns) {
-    after = Payloads(*daemon);
+  while (moved(a) + moved(b) < enough && MonotonicNanos() < deadline_ns) {
+    after = HadByJobs(*daemon);
   }
-  const double of_one = after[a] - before[a], of_two = after[b] - before[b];
-  EXPECT_GE(of_one + of_two, enough);
-  EXPECT_NEAR(of_two / of_one, 2, 0.2) << of_two << " and " << of_one << " bytes";
+  EXPECT_GE(moved(a) + moved(b), enough);
+  EXPECT_NEAR(time(b) / time(a), 2, 0.2) << time(b) << " and " << time(a) << " ns";
+  EXPECT_GT(moved(b), 1.5 * moved(a)) << moved(b) << " and " << moved(a) << " bytes";
   for (FaultJob* job : {&one, &two}) job->Stop();
   for (FaultJob* job : {&one, &two}) {  // each has much to do yet
     EXPECT_TRUE(AllSucceeded(job->processes().Wait(12 * kPatienceMs)));

@@ -26,7 +26,8 @@ inline Sample FullSample() {
                        .buffer_bytes = 4196,
                        .operations = 3,
                        .payload_bytes = 300,
-                       .wire_bytes = 30});
+                       .wire_bytes = 30,
+                       .channel_seconds = 0.25});
   runtime::OpResult result;
   result.stats.dense_bytes = 400;
   result.stats.wire_bytes = 100;

@@ -46,6 +46,7 @@ TEST(RenderTest, ValuesAreWhereTheyBelong) {
   EXPECT_EQ(parsed.Of("spccl_link_bandwidth_bytes_per_second{peer=node2:7440}"), 1.25e9);
   EXPECT_EQ(parsed.Of("spccl_job_info{job_id=u1000.j17,uid=1000,slurm_job_id=17}"), 1);
   EXPECT_EQ(parsed.Of("spccl_job_wire_bytes_total{job_id=u1000.j17}"), 30);
+  EXPECT_EQ(parsed.Of("spccl_job_channel_seconds_total{job_id=u1000.j17}"), 0.25);
   EXPECT_EQ(parsed.Of("spccl_metrics_requests_total{code=200}"), 7);
   EXPECT_EQ(parsed.Of("process_cpu_seconds_total"), 1.5);
 }
