@@ -37,16 +37,17 @@ show_failed_tests() {
   ' "$1"
 }
 
-# step NAME COMMAND...: runs it with its output in build/logs/NAME.log. Says how long it took, and on
-# failure shows the end of the log, and of each failed test's output. Returns the command's status.
+# step NAME COMMAND...: runs it with its output in build/logs/NAME.log. Says how long it took, also of
+# processor time (cpu_s: of several that ran at once, what each of them cost), and on failure shows the end of the log, and of each failed test's output. Returns the command's status.
 step() {
-  local name="$1" log status=0 start seconds passed=1 failed=0 line
+  local name="$1" log status=0 start seconds cpu_s passed=1 failed=0 line TIMEFORMAT='%U %S'
   shift
   log="$log_dir/${name// /-}.log"
   printf '==> %s\n' "$name"
   start="$(date +%s)"
-  "$@" >"$log" 2>&1 </dev/null || status=$?
+  { time "$@" >"$log" 2>&1 </dev/null || status=$?; } 2>"$log.cpu"
   seconds=$(($(date +%s) - start))
+  cpu_s="$(awk '{ print int($1 + $2) }' "$log.cpu")"
   # A step that ran ctest counts its tests; any other counts as one.
   line="$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+$' "$log" | tail -n 1)" || true
   if [ -n "$line" ]; then
@@ -55,7 +56,7 @@ step() {
   elif [ "$status" -ne 0 ]; then
     passed=0 failed=1
   fi
-  printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$passed" "$failed" >>"$SPCCL_STEPS_FILE"
+  printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$seconds" "$cpu_s" "$passed" "$failed" >>"$SPCCL_STEPS_FILE"
   if [ "$status" -eq 0 ]; then
     printf '    %s: ok, %d s%s\n' "$name" "$seconds" "${line:+, $line}"
   else
@@ -70,9 +71,9 @@ step() {
 
 # Prints the times of all steps and, as the last line, "N passed, N failed". Returns 1 if any failed.
 steps_summary() {
-  printf '\n%-28s %8s %8s %8s\n' step seconds passed failed
+  printf '\n%-28s %8s %8s %8s %8s\n' step seconds cpu_s passed failed
   awk -F '\t' '
-    { printf "%-28s %8d %8d %8d\n", $1, $2, $3, $4; s += $2; p += $3; f += $4 }
-    END { printf "%-28s %8d\n\n%d passed, %d failed\n", "total", s, p, f; exit f > 0 }
+    { printf "%-28s %8d %8d %8d %8d\n", $1, $2, $3, $4, $5; s += $2; c += $3; p += $4; f += $5 }
+    END { printf "%-28s %8d %8d\n\n%d passed, %d failed\n", "total", s, c, p, f; exit f > 0 }
   ' "$SPCCL_STEPS_FILE"
 }
