@@ -73,6 +73,7 @@ fi
 bare="${keep:-$(mktemp -d "${TMPDIR:-/tmp}/spccl-bare-XXXXXX")}"
 cleanup() { [ -n "$keep" ] || rm -rf --one-file-system "$bare"; }
 trap cleanup EXIT
+mkdir -p "$bare"
 chmod 755 "$bare"  # its root folder: ordinary users go through it
 if [ ! -x "$bare/bin/sh" ]; then
   step "debootstrap" debootstrap --variant=minbase bookworm "$bare" "$mirror" ||
