@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """The parts of tools/soak.sh that can be tested without a daemon: what it draws, and its judgement."""
 
+import collections
 import pathlib
 import sys
+import time
 import types
 import unittest
+import unittest.mock
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [str(TOOLS / "soak"), str(TOOLS)]
+import episode  # noqa: E402
 import growth  # noqa: E402
 import plan  # noqa: E402
 from jobs import Fault, RunningJob, named_ranks  # noqa: E402
@@ -145,6 +149,20 @@ class JudgementTest(unittest.TestCase):
         self.assertFalse(fault.is_told((2,), failed("rank 0", result=6)["failed"]))
         self.assertFalse(fault.is_told((0,), failed("gone", result=2)["failed"]))
         self.assertTrue(fault.is_told((0,), failed("rank 2 on host")["failed"]))
+
+
+class EventsTest(unittest.TestCase):
+
+    def test_a_long_cut_that_comes_late_is_as_long(self):
+        said_s = {}
+        world = types.SimpleNamespace(
+            lab=types.SimpleNamespace(say=lambda what, host: said_s.update({what: time.monotonic()})),
+            on=lambda host: ["true"])
+        events = episode.Events(world, [], collections.Counter())
+        with unittest.mock.patch.object(episode, "FOR_LONG_S", 0.2):
+            events.cut(1)
+            events.join(1)  # due by then
+        self.assertGreaterEqual(said_s["join"] - said_s["cut"], 0.2)
 
 
 class GrowthTest(unittest.TestCase):

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 from jobs import Fault, RunningJob
-from plan import HOSTS, Episode, Job
+from plan import FOR_LONG_S, HOSTS, Episode, Job
 from processes import await_true
 from world import Trouble
 
@@ -25,6 +25,7 @@ class Events:
         self.harmed_s = {}   # by job: when
         self.lost = {}       # daemons: whether by a kill
         self.set = set()     # (host, job id) with settings of their own
+        self.joins_s = {}    # hosts that are cut off for long: not before
 
     def happen(self, event):
         getattr(self, event.kind)(*event.arguments)
@@ -100,10 +101,13 @@ class Events:
                     hosts=lambda ranks, own=own:
                         set(range(HOSTS)) - {host} if set(ranks) & own else {host}))
         self.world.lab.say("cut", host + 1)
+        self.joins_s[host] = time.monotonic() + FOR_LONG_S
         self.counts["long cuts"] += 1
 
     def join(self, host):
-        """Also forgets, on all hosts, which of them did not answer: see docs/adr/0008."""
+        """Also forgets, on all hosts, which of them did not answer: see docs/adr/0008. A long cut is as
+        long as it was meant to be also where what came before it delayed it: a shorter one is survived."""
+        time.sleep(max(0, self.joins_s.pop(host, 0) - time.monotonic()))
         self.world.lab.say("join", host + 1)
         for one in range(HOSTS):
             subprocess.run([*map(str, self.world.on(one)), "ip", "neigh", "flush", "all"],
