@@ -127,82 +127,118 @@ std::shared_ptr<Operation> GpuWork::NewOperation(const std::shared_ptr<Comm>& ow
                                 std::make_shared<WorkPart>(self));
 }
 
-absl::Status EnqueueDirect(const cuda::Driver& /*driver*/, const std::shared_ptr<Comm>& comm,
-                           const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
-  absl::Status status = work->order->EnqueueReady(work->use, stream);
-  if (!status.ok()) {
-    work->GiveUp();
-    return status;
-  }
-  status = work->order->EnqueueWait(work->use, stream);
-  if (!status.ok()) {
-    // `ready` is on the stream; nobody else will write `done`.
-    work->order->StoreDone(work->use);
-    work->order->GiveBack(work->use, /*was_passed=*/false);
-    return status;
-  }
-  const std::shared_ptr<Operation> op = work->NewOperation(comm, work);
-  status = comm->null_stream()->Enqueue(op, /*may_block=*/false);
-  if (status.ok()) return status;
-  work->order->StoreDone(work->use);
-  work->order->GiveBack(work->use, /*was_passed=*/false);
-  return status;
-}
-
 namespace {
 
-// The rest of EnqueueStaged, once it has its place in the communicator's order.
-absl::Status EnqueueReserved(const cuda::Driver& driver, const std::shared_ptr<Comm>& comm,
-                             const std::shared_ptr<Operation>& op,
-                             const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
-  auto submittal = std::make_unique<Submittal>(Submittal{comm, op, work});
-  const absl::Status launched = driver.ToStatus(
-      driver.LaunchHostFunc(stream, SubmitOnce, submittal.get()), "cuLaunchHostFunc");
-  if (!launched.ok()) {
-    // The slot is used again once this is there, and no host function will write it.
-    work->order->StoreReady(work->use);
+// Of memory that was handed over.
+class DirectEnqueue final : public GpuEnqueue {
+ public:
+  using GpuEnqueue::GpuEnqueue;
+
+  absl::Status Begin() override {
+    absl::Status status = work_->order->EnqueueReady(work_->use, stream_);
+    if (!status.ok()) work_->GiveUp();
+    return status;
+  }
+
+  absl::Status End() override {
+    absl::Status status = work_->order->EnqueueWait(work_->use, stream_);
+    if (status.ok()) {
+      status =
+          comm_->null_stream()->Enqueue(work_->NewOperation(comm_, work_), /*may_block=*/false);
+    }
+    if (status.ok()) return status;
+    // `ready` is on the stream; nobody else will write `done`.
+    work_->order->StoreDone(work_->use);
+    work_->order->GiveBack(work_->use, /*was_passed=*/false);
+    return status;
+  }
+};
+
+// Of memory that is copied.
+class StagedEnqueue final : public GpuEnqueue {
+ public:
+  using GpuEnqueue::GpuEnqueue;
+
+  absl::Status Begin() override {
+    op_ = work_->NewOperation(comm_, work_);
+    absl::Status status = CopyIn(driver_, *work_, stream_);
+    if (status.ok()) status = comm_->null_stream()->Reserve(op_);
+    if (!status.ok()) {
+      // The copy may be on the stream.
+      (void)work_->places.staging->RecordLastCopy(stream_);
+      work_->GiveUp();
+      return status;
+    }
+    status = EnqueueSubmittal();
+    // Also after an error: what is enqueued so far may run.
+    if (!status.ok()) Fail(status);
+    return status;
+  }
+
+  absl::Status End() override {
+    absl::Status status = work_->order->EnqueueWait(work_->use, stream_);
+    if (status.ok()) status = CopyOut(driver_, *work_, stream_);
+    const absl::Status recorded = work_->places.staging->RecordLastCopy(stream_);
+    if (status.ok()) status = recorded;
+    if (!status.ok()) comm_->null_stream()->FailReserved(op_, status);
+    return status;
+  }
+
+ private:
+  absl::Status EnqueueSubmittal() {
+    auto submittal = std::make_unique<Submittal>(Submittal{comm_, op_, work_});
+    const absl::Status launched = driver_.ToStatus(
+        driver_.LaunchHostFunc(stream_, SubmitOnce, submittal.get()), "cuLaunchHostFunc");
+    if (launched.ok()) {
+      (void)submittal.release();
+    } else {
+      // The slot is used again once this is there, and no host function will write it.
+      work_->order->StoreReady(work_->use);
+    }
     return launched;
   }
-  (void)submittal.release();
-  SPCCL_RETURN_IF_ERROR(work->order->EnqueueWait(work->use, stream));
-  return CopyOut(driver, *work, stream);
-}
+
+  // Its place in the communicator's order cannot be given back.
+  void Fail(const absl::Status& status) {
+    (void)work_->places.staging->RecordLastCopy(stream_);
+    comm_->null_stream()->FailReserved(op_, status);
+  }
+
+  std::shared_ptr<Operation> op_;
+};
+
+// Each replay of the graph that is being captured on the stream makes the call anew.
+class CapturedEnqueue final : public GpuEnqueue {
+ public:
+  using GpuEnqueue::GpuEnqueue;
+
+  absl::Status Begin() override {
+    auto kept = std::make_unique<std::shared_ptr<GpuWork>>(work_);
+    std::shared_ptr<GpuWork>* const data = kept.get();
+    SPCCL_RETURN_IF_ERROR(GiveToGraph(driver_, stream_, std::move(kept)));
+    SPCCL_RETURN_IF_ERROR(CopyIn(driver_, *work_, stream_));
+    if (work_->places.staging == nullptr) {
+      SPCCL_RETURN_IF_ERROR(work_->order->EnqueueReady(work_->use, stream_));
+    }
+    return driver_.ToStatus(driver_.LaunchHostFunc(stream_, SubmitAgain, data), "cuLaunchHostFunc");
+  }
+
+  absl::Status End() override {
+    SPCCL_RETURN_IF_ERROR(work_->order->EnqueueWait(work_->use, stream_));
+    return CopyOut(driver_, *work_, stream_);
+  }
+};
 
 }  // namespace
 
-absl::Status EnqueueStaged(const cuda::Driver& driver, const std::shared_ptr<Comm>& comm,
-                           const std::shared_ptr<GpuWork>& work, cuda::Stream stream) {
-  const std::shared_ptr<Operation> op = work->NewOperation(comm, work);
-  absl::Status status = CopyIn(driver, *work, stream);
-  if (status.ok()) status = comm->null_stream()->Reserve(op);
-  if (!status.ok()) {
-    // The copy may be on the stream.
-    (void)work->places.staging->RecordLastCopy(stream);
-    work->GiveUp();
-    return status;
-  }
-  status = EnqueueReserved(driver, comm, op, work, stream);
-  // Also after an error: what is enqueued so far may run.
-  const absl::Status recorded = work->places.staging->RecordLastCopy(stream);
-  if (status.ok()) status = recorded;
-  // Its place in the communicator's order cannot be given back.
-  if (!status.ok()) comm->null_stream()->FailReserved(op, status);
-  return status;
-}
-
-absl::Status EnqueueCaptured(const cuda::Driver& driver, const std::shared_ptr<GpuWork>& work,
-                             cuda::Stream stream) {
-  auto kept = std::make_unique<std::shared_ptr<GpuWork>>(work);
-  std::shared_ptr<GpuWork>* const data = kept.get();
-  SPCCL_RETURN_IF_ERROR(GiveToGraph(driver, stream, std::move(kept)));
-  SPCCL_RETURN_IF_ERROR(CopyIn(driver, *work, stream));
-  if (work->places.staging == nullptr) {
-    SPCCL_RETURN_IF_ERROR(work->order->EnqueueReady(work->use, stream));
-  }
-  SPCCL_RETURN_IF_ERROR(
-      driver.ToStatus(driver.LaunchHostFunc(stream, SubmitAgain, data), "cuLaunchHostFunc"));
-  SPCCL_RETURN_IF_ERROR(work->order->EnqueueWait(work->use, stream));
-  return CopyOut(driver, *work, stream);
+std::unique_ptr<GpuEnqueue> NewEnqueue(const cuda::Driver& driver, std::shared_ptr<Comm> comm,
+                                       std::shared_ptr<GpuWork> work, cuda::Stream stream) {
+  const auto make = [&]<typename Way>() -> std::unique_ptr<GpuEnqueue> {
+    return std::make_unique<Way>(driver, std::move(comm), std::move(work), stream);
+  };
+  if (work->use.is_captured()) return make.operator()<CapturedEnqueue>();
+  if (work->places.staging != nullptr) return make.operator()<StagedEnqueue>();
+  return make.operator()<DirectEnqueue>();
 }
 
 }  // namespace spccl::client

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,13 +42,32 @@ struct GpuWork {
                                           const std::shared_ptr<GpuWork>& self) const;
 };
 
-// Puts the work on the stream, at once or for each replay of the graph that is being captured, and
-// has it submitted. An error: nothing of it will run.
-absl::Status EnqueueDirect(const cuda::Driver& driver, const std::shared_ptr<Comm>& comm,
-                           const std::shared_ptr<GpuWork>& work, cuda::Stream stream);
-absl::Status EnqueueStaged(const cuda::Driver& driver, const std::shared_ptr<Comm>& comm,
-                           const std::shared_ptr<GpuWork>& work, cuda::Stream stream);
-absl::Status EnqueueCaptured(const cuda::Driver& driver, const std::shared_ptr<GpuWork>& work,
-                             cuda::Stream stream);
+// The two halves of putting a call on its stream: what lets the daemon begin, and the wait for the
+// end. The calls of a group all have their first half before any has its second, so that what one
+// rank waits for is never behind that wait, whichever stream they share.
+class GpuEnqueue {
+ public:
+  GpuEnqueue(const cuda::Driver& driver, std::shared_ptr<Comm> comm, std::shared_ptr<GpuWork> work,
+             cuda::Stream stream)
+      : driver_(driver), comm_(std::move(comm)), work_(std::move(work)), stream_(stream) {}
+  virtual ~GpuEnqueue() = default;
+  GpuEnqueue(const GpuEnqueue&) = delete;
+  GpuEnqueue& operator=(const GpuEnqueue&) = delete;
+
+  // An error: nothing of it will run, and there is nothing to end.
+  virtual absl::Status Begin() = 0;
+  // Once, after it has begun. An error: it will not run, or nothing waits for it.
+  virtual absl::Status End() = 0;
+
+ protected:
+  const cuda::Driver& driver_;
+  const std::shared_ptr<Comm> comm_;
+  const std::shared_ptr<GpuWork> work_;
+  const cuda::Stream stream_;
+};
+
+// Of work that has its places and its slot.
+std::unique_ptr<GpuEnqueue> NewEnqueue(const cuda::Driver& driver, std::shared_ptr<Comm> comm,
+                                       std::shared_ptr<GpuWork> work, cuda::Stream stream);
 
 }  // namespace spccl::client

@@ -54,12 +54,6 @@ size_t Arrange(const CollectiveCall& call, const Footprint& bytes, GpuPlaces* pl
   return places->recv_offset + bytes.recv_bytes;
 }
 
-absl::Status TooManyCaptured() {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("this process's graphs hold ", shm::kCapturedSlots,
-                   " captured operations, all that a session has room for: destroy graphs"));
-}
-
 // Makes calls that a capture forbids possible in this thread for the scope: they belong to no
 // stream.
 class RelaxedCapture {
@@ -76,23 +70,37 @@ class RelaxedCapture {
   int mode_ = cuda::kStreamCaptureModeRelaxed;
 };
 
-// For streams that have no context of their own (the default ones): that of the memory's GPU, if
-// the thread has none.
-class SomeContext {
+bool IsDefault(cuda::Stream stream) {
+  return stream == nullptr || stream == cuda::kStreamLegacy || stream == cuda::kStreamPerThread;
+}
+
+// For a call on the memory of a GPU, whose primary context is `primary`. Streams that have no
+// context of their own, the default ones, are that GPU's, whichever the thread has chosen meanwhile
+// (a group's calls are enqueued at its end); with the others any context will do.
+class CallContext {
  public:
-  SomeContext(const cuda::Driver& driver, cuda::Context context) : driver_(driver) {
+  CallContext(const cuda::Driver& driver, int gpu, cuda::Context primary, cuda::Stream stream)
+      : driver_(driver) {
     cuda::Context current = nullptr;
-    if (driver.CtxGetCurrent(&current) == cuda::kSuccess && current != nullptr) return;
-    pushed_ = driver.CtxPushCurrent(context) == cuda::kSuccess;
+    if (driver.CtxGetCurrent(&current) != cuda::kSuccess) current = nullptr;
+    if (current != nullptr && (!IsDefault(stream) || IsOn(gpu))) return;
+    pushed_ = driver.CtxPushCurrent(primary) == cuda::kSuccess;
   }
-  ~SomeContext() {
+  ~CallContext() {
     cuda::Context ignored;
     if (pushed_) (void)driver_.CtxPopCurrent(&ignored);
   }
-  SomeContext(const SomeContext&) = delete;
-  SomeContext& operator=(const SomeContext&) = delete;
+  CallContext(const CallContext&) = delete;
+  CallContext& operator=(const CallContext&) = delete;
 
  private:
+  // A program may have contexts of its own there.
+  bool IsOn(int gpu) const {
+    cuda::Device wanted, is;
+    return driver_.DeviceGet(&wanted, gpu) == cuda::kSuccess &&
+           driver_.CtxGetDevice(&is) == cuda::kSuccess && is == wanted;
+  }
+
   const cuda::Driver& driver_;
   bool pushed_ = false;
 };
@@ -103,10 +111,18 @@ absl::StatusOr<StreamOrder::Use> TakeSlot(const std::shared_ptr<Comm>& comm, Str
   for (;;) {
     const uint32_t seen = rings.Seen();
     rings.Drain();
-    if (const auto use = order->Take()) return *use;
+    const uint32_t most = comm->session()->ShareOf(shm::kEagerSlots);
+    if (const auto use = order->Take(comm->id(), most)) return *use;
     SPCCL_RETURN_IF_ERROR(comm->Health());
     rings.WaitForProgress(seen);
   }
+}
+
+absl::StatusOr<StreamOrder::Use> TakeCapturedSlot(StreamOrder& order) {
+  if (const auto use = order.TakeForCapture()) return *use;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("this process's graphs hold ", shm::kCapturedSlots,
+                   " captured operations, all that a session has room for: destroy graphs"));
 }
 
 }  // namespace
@@ -211,38 +227,50 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
   return absl::OkStatus();
 }
 
-absl::Status GpuClient::Launch(const std::shared_ptr<Comm>& comm, const CollectiveCall& call,
-                               const Footprint& bytes, const GpuCall& gpu) {
+absl::StatusOr<std::shared_ptr<GpuWork>> GpuClient::NewWork(const std::shared_ptr<Comm>& comm,
+                                                            const CollectiveCall& call,
+                                                            const Footprint& bytes,
+                                                            const GpuCall& gpu,
+                                                            cuda::Context context) {
   const cuda::Driver& driver = *memory_.driver();
-  SPCCL_ASSIGN_OR_RETURN(cuda::Context context, memory_.ContextOf(gpu.any().device));
-  const SomeContext current(driver, context);
   // Of a program that makes contexts of its own, the stream's is another.
   cuda::Context of_stream = nullptr;
   if (driver.StreamGetCtx(gpu.stream, &of_stream) == cuda::kSuccess) context = of_stream;
   int capture = cuda::kStreamCaptureStatusNone;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.StreamIsCapturing(gpu.stream, &capture),
                                         "asking whether the stream is being captured"));
-  const bool is_captured = capture == cuda::kStreamCaptureStatusActive;
   auto work = std::make_shared<GpuWork>(
       GpuWork{.comm = comm, .call = call, .bytes = bytes, .places = {}, .order = {}, .use = {}});
   SPCCL_RETURN_IF_ERROR(Place(comm->session(), gpu, context, work.get()));
-  if (is_captured) {
-    const auto use = work->order->TakeForCapture();
-    if (!use) {
-      work->GiveUp();
-      return TooManyCaptured();
-    }
-    work->use = *use;
-    return EnqueueCaptured(driver, work, gpu.stream);
-  }
-  const auto use = TakeSlot(comm, work->order.get());
+  const auto use = capture == cuda::kStreamCaptureStatusActive ? TakeCapturedSlot(*work->order)
+                                                               : TakeSlot(comm, work->order.get());
   if (!use.ok()) {
     work->GiveUp();
     return use.status();
   }
   work->use = *use;
-  return work->places.staging != nullptr ? EnqueueStaged(driver, comm, work, gpu.stream)
-                                         : EnqueueDirect(driver, comm, work, gpu.stream);
+  return work;
+}
+
+absl::StatusOr<std::unique_ptr<GpuEnqueue>> GpuClient::Begin(const std::shared_ptr<Comm>& comm,
+                                                             const CollectiveCall& call,
+                                                             const Footprint& bytes,
+                                                             const GpuCall& gpu) {
+  const cuda::Driver& driver = *memory_.driver();
+  const int device = gpu.any().device;
+  SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
+  const CallContext current(driver, device, context, gpu.stream);
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<GpuWork> work, NewWork(comm, call, bytes, gpu, context));
+  std::unique_ptr<GpuEnqueue> enqueue = NewEnqueue(driver, comm, std::move(work), gpu.stream);
+  SPCCL_RETURN_IF_ERROR(enqueue->Begin());
+  return enqueue;
+}
+
+absl::Status GpuClient::End(const GpuCall& gpu, GpuEnqueue* enqueue) {
+  const int device = gpu.any().device;
+  SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
+  const CallContext current(*memory_.driver(), device, context, gpu.stream);
+  return enqueue->End();
 }
 
 }  // namespace spccl::client

@@ -20,7 +20,8 @@
 
 namespace spccl::client {
 
-struct GpuWork;  // client/gpu_call.h
+class GpuEnqueue;  // client/gpu_call.h
+struct GpuWork;
 
 // The memory of a call, where it is a GPU's; null: that buffer is not looked at.
 struct GpuCall {
@@ -47,14 +48,22 @@ class GpuClient {
   // each kind is a FailedPrecondition. Costs one atomic load where no GPU is used.
   absl::StatusOr<std::optional<GpuCall>> Find(const CollectiveCall& call, const Footprint& bytes,
                                               void* stream);
-  // Enqueues it on its stream and returns.
-  absl::Status Launch(const std::shared_ptr<Comm>& comm, const CollectiveCall& call,
-                      const Footprint& bytes, const GpuCall& gpu);
+  // Enqueues the call's first half on its stream and returns the second, for End(). Waits for room
+  // as a full stream does.
+  absl::StatusOr<std::unique_ptr<GpuEnqueue>> Begin(const std::shared_ptr<Comm>& comm,
+                                                    const CollectiveCall& call,
+                                                    const Footprint& bytes, const GpuCall& gpu);
+  absl::Status End(const GpuCall& gpu, GpuEnqueue* enqueue);
   // Makes what operations need that cannot be made under stream capture. Where it fails the first
   // operation says why.
   void Prepare(const std::shared_ptr<Session>& session);
 
  private:
+  // A slot, and for memory that cannot be handed over a buffer.
+  absl::StatusOr<std::shared_ptr<GpuWork>> NewWork(const std::shared_ptr<Comm>& comm,
+                                                   const CollectiveCall& call,
+                                                   const Footprint& bytes, const GpuCall& gpu,
+                                                   cuda::Context context);
   absl::Status Place(const std::shared_ptr<Session>& session, const GpuCall& gpu,
                      cuda::Context context, GpuWork* work);
   absl::StatusOr<std::shared_ptr<StreamOrder>> OrderOf(const std::shared_ptr<Session>& session,

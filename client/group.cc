@@ -1,28 +1,61 @@
 #include "client/group.h"
 
+#include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/status.h"
+#include "client/gpu_call.h"
 
 namespace spccl::client {
 namespace {
 
-// The operation, started; `may_block`: staged operations may run on this thread. Null: it is on a
-// CUDA stream.
-absl::StatusOr<std::shared_ptr<Operation>> Begin(Process& process, const Launch& launch,
-                                                 bool may_block) {
+// A launch that has begun, one of the two: an operation on host memory, or what is left to be put
+// on a CUDA stream.
+struct Begun {
+  std::shared_ptr<Operation> op;
+  std::unique_ptr<GpuEnqueue> enqueue;
+};
+
+// `may_block`: staged operations may run on this thread.
+absl::StatusOr<Begun> Begin(Process& process, const Launch& launch, bool may_block) {
   SPCCL_RETURN_IF_ERROR(launch.comm->Accepts());
+  Begun begun;
   if (launch.gpu) {
-    SPCCL_RETURN_IF_ERROR(
-        process.gpu().Launch(launch.comm, launch.call, launch.bytes, *launch.gpu));
-    return std::shared_ptr<Operation>();
+    SPCCL_ASSIGN_OR_RETURN(
+        begun.enqueue, process.gpu().Begin(launch.comm, launch.call, launch.bytes, *launch.gpu));
+    return begun;
   }
-  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Operation> op,
-                         Operation::Create(launch.comm, launch.call, launch.bytes, process.memory(),
-                                           &process.staging()));
+  SPCCL_ASSIGN_OR_RETURN(begun.op, Operation::Create(launch.comm, launch.call, launch.bytes,
+                                                     process.memory(), &process.staging()));
   Stream& stream = launch.stream != nullptr ? *launch.stream : *launch.comm->null_stream();
-  SPCCL_RETURN_IF_ERROR(stream.Enqueue(op, may_block));
-  return op;
+  SPCCL_RETURN_IF_ERROR(stream.Enqueue(begun.op, may_block));
+  return begun;
+}
+
+absl::Status EnqueueEnd(Process& process, const Launch& launch, const Begun& begun) {
+  return begun.enqueue == nullptr ? absl::OkStatus()
+                                  : process.gpu().End(*launch.gpu, begun.enqueue.get());
+}
+
+// The launches of a group, by their numbers, in rounds: a communicator has one in a round, so that
+// of several ranks of one thread none fills what they share (rings, slots, a CUDA stream) before
+// the others have called what it waits for. Those of a communicator, and of a host stream, keep
+// their order.
+std::vector<std::vector<size_t>> RoundsOf(const std::vector<Launch>& launches) {
+  std::unordered_map<const Comm*, size_t> next;
+  std::unordered_map<const Stream*, size_t> last;
+  std::vector<std::vector<size_t>> rounds;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    size_t round = next[launches[i].comm.get()];
+    if (const Stream* const stream = launches[i].stream.get()) {
+      round = last[stream] = std::max(round, last[stream]);
+    }
+    next[launches[i].comm.get()] = round + 1;
+    if (rounds.size() <= round) rounds.resize(round + 1);
+    rounds[round].push_back(i);
+  }
+  return rounds;
 }
 
 absl::Status ResultOnNullStream(Operation& op) {
@@ -34,8 +67,9 @@ absl::Status ResultOnNullStream(Operation& op) {
 
 absl::Status LaunchNow(Process& process, const Launch& launch) {
   const bool waits = launch.waits();
-  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Operation> op, Begin(process, launch, waits));
-  return waits ? ResultOnNullStream(*op) : absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(const Begun begun, Begin(process, launch, waits));
+  SPCCL_RETURN_IF_ERROR(EnqueueEnd(process, launch, begun));
+  return waits ? ResultOnNullStream(*begun.op) : absl::OkStatus();
 }
 
 Group& Group::OfThread() {
@@ -63,14 +97,19 @@ absl::Status Group::LaunchAll(Process& process) {
     launch.comm->SetLastError(std::string(status.message()));
     if (first_error.ok()) first_error = status;
   };
-  std::vector<std::shared_ptr<Operation>> awaited(launches_.size());
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    auto op = Begin(process, launches_[i], /*may_block=*/false);
-    note(launches_[i], op.status());
-    if (op.ok() && launches_[i].waits()) awaited[i] = *std::move(op);
+  std::vector<std::optional<Begun>> begun(launches_.size());
+  for (const std::vector<size_t>& round : RoundsOf(launches_)) {
+    for (const size_t i : round) {
+      auto one = Begin(process, launches_[i], /*may_block=*/false);
+      note(launches_[i], one.status());
+      if (one.ok()) begun[i] = *std::move(one);
+    }
+    for (const size_t i : round) {
+      if (begun[i]) note(launches_[i], EnqueueEnd(process, launches_[i], *begun[i]));
+    }
   }
   for (size_t i = 0; i < launches_.size(); ++i) {
-    if (awaited[i] != nullptr) note(launches_[i], ResultOnNullStream(*awaited[i]));
+    if (begun[i] && launches_[i].waits()) note(launches_[i], ResultOnNullStream(*begun[i]->op));
   }
   return first_error;
 }

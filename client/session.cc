@@ -297,8 +297,11 @@ void Session::ForgetComm(uint32_t comm_id) {
 }
 
 uint64_t Session::Window() const {
-  const uint64_t comms = std::max(1u, comms_.load(std::memory_order_relaxed));
-  return std::clamp<uint64_t>(shm::kCompletionCapacity / comms, 1, kLargestWindow);
+  return std::min<uint64_t>(ShareOf(shm::kCompletionCapacity), kLargestWindow);
+}
+
+uint32_t Session::ShareOf(uint32_t total) const {
+  return std::max(1u, total / std::max(1u, comms_.load(std::memory_order_relaxed)));
 }
 
 absl::Status Session::DaemonIs(const char* what) const {

@@ -76,6 +76,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void AddComm() { comms_.fetch_add(1, std::memory_order_relaxed); }
   void RemoveComm() { comms_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t Window() const;
+  // What of so many a communicator may have, so that all of them find some; at least one.
+  uint32_t ShareOf(uint32_t total) const;
 
   // The socket, for the child of a fork() to close its copy.
   int socket() const { return socket_.get(); }

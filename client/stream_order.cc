@@ -62,21 +62,35 @@ absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
   return order;
 }
 
-std::optional<StreamOrder::Use> StreamOrder::Take() {
+std::optional<StreamOrder::Use> StreamOrder::Take(uint32_t comm_id, uint32_t most) {
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    std::erase_if(passing_, [this](const Use& use) {
-      const shm::OrderSlot& words = memory()->slots[use.slot];
-      if (words.ready.load(std::memory_order_acquire) != use.value) return false;
-      if (words.done.load(std::memory_order_acquire) != use.value) return false;
-      free_.push_back(use.slot);
-      return true;
-    });
-  }
-  if (free_.empty()) return std::nullopt;
+  const auto has_room = [&] {
+    const auto held = held_.find(comm_id);
+    return !free_.empty() && (held == held_.end() || held->second < most);
+  };
+  if (!has_room()) TakeBackPassedLocked();
+  if (!has_room()) return std::nullopt;
+  ++held_[comm_id];
   const uint32_t slot = free_.back();
   free_.pop_back();
-  return Use{.slot = slot, .value = ++values_[slot]};
+  return Use{.slot = slot, .value = ++values_[slot], .comm_id = comm_id};
+}
+
+void StreamOrder::TakeBackPassedLocked() {
+  std::erase_if(passing_, [this](const Use& use) {
+    const shm::OrderSlot& words = memory()->slots[use.slot];
+    if (words.ready.load(std::memory_order_acquire) != use.value) return false;
+    if (words.done.load(std::memory_order_acquire) != use.value) return false;
+    FreeLocked(use);
+    return true;
+  });
+}
+
+void StreamOrder::FreeLocked(const Use& use) {
+  if (use.is_captured()) return free_captured_.push_back(use.slot);
+  free_.push_back(use.slot);
+  const auto held = held_.find(use.comm_id);
+  if (--held->second == 0) held_.erase(held);
 }
 
 std::optional<StreamOrder::Use> StreamOrder::TakeForCapture() {
@@ -89,11 +103,8 @@ std::optional<StreamOrder::Use> StreamOrder::TakeForCapture() {
 
 void StreamOrder::GiveBack(const Use& use, bool was_passed) {
   const std::lock_guard lock(mutex_);
-  if (!was_passed) {
-    passing_.push_back(use);
-  } else {
-    (use.is_captured() ? free_captured_ : free_).push_back(use.slot);
-  }
+  if (was_passed) return FreeLocked(use);
+  passing_.push_back(use);
 }
 
 uint64_t StreamOrder::PointerTo(const std::atomic<uint32_t>& word) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,10 +35,13 @@ class StreamOrder {
   struct Use {
     uint32_t slot = shm::kNoOrder;
     uint32_t value = 0;
+    uint32_t comm_id = 0;
     bool is_captured() const { return slot >= shm::kEagerSlots; }
   };
-  // Null: all are in use.
-  std::optional<Use> Take();
+  // For an operation of the communicator, which may have `most` at once: else one that is ahead
+  // could leave none for the one whose operations it waits for. Null: it has them, or all are in
+  // use.
+  std::optional<Use> Take(uint32_t comm_id, uint32_t most);
   std::optional<Use> TakeForCapture();
   // The operation has completed. With `was_passed` false its stream may still have to write
   // `ready`, and the daemon `done`: the slot is used again when both have.
@@ -56,6 +60,8 @@ class StreamOrder {
   StreamOrder(const cuda::Driver& driver, SharedMapping mapping);
   shm::OrderMemory* memory() const { return reinterpret_cast<shm::OrderMemory*>(mapping_->data()); }
   uint64_t PointerTo(const std::atomic<uint32_t>& word) const;
+  void TakeBackPassedLocked();
+  void FreeLocked(const Use& use);
 
   const cuda::Driver& driver_;
   SharedMapping* const mapping_;
@@ -64,7 +70,8 @@ class StreamOrder {
   std::mutex mutex_;
   uint32_t values_[shm::kEagerSlots] = {};  // of each slot's last use
   std::vector<uint32_t> free_, free_captured_;
-  std::vector<Use> passing_;  // not written yet, when last looked at
+  std::vector<Use> passing_;                     // not written yet, when last looked at
+  std::unordered_map<uint32_t, uint32_t> held_;  // eager slots, by communicator
 };
 
 }  // namespace spccl::client

@@ -11,10 +11,10 @@
  * operation: neither free, write nor (for the receive buffer) read them.
  *
  * GPUs. Where the buffers of a call are memory of CUDA devices, its `stream` is the caller's CUDA
- * stream (CUstream or cudaStream_t, cast to spcclStream_t; NULL: the legacy default stream). The
- * call then only enqueues, as NCCL's does: the operation begins when the stream gets there, and
- * what is put on the stream after it begins when it has ended. Its errors come from
- * spcclCommGetAsyncError; the stream goes on after an error, too, with what is then in the buffers.
+ * stream (CUstream or cudaStream_t, cast to spcclStream_t; NULL: the legacy default stream of the
+ * buffers' GPU, whichever the thread has chosen). The call then only enqueues, as NCCL's does: the
+ * operation begins when the stream gets there, and what is put on the stream after it begins when
+ * it has ended. Its errors come from spcclCommGetAsyncError; the stream goes on after an error, too, with what is then in the buffers.
  * The process must have initialised CUDA (cudaSetDevice, cuInit) before spcclCommInitRank. Managed
  * memory, and host memory that is registered with CUDA, are host memory. All buffers of an
  * operation are on GPUs, on all ranks, or none is. Memory that cannot be handed over to the daemon
@@ -324,7 +324,10 @@ SPCCL_API spcclResult_t spcclScatter(const void* sendbuff, void* recvbuff, size_
  * Between spcclGroupStart and the matching spcclGroupEnd the calling thread only collects its
  * spcclCommInitRank and collective calls; the outermost spcclGroupEnd starts them all,
  * communicators first, and waits for the communicators and for the operations on the null stream.
- * So one thread can make and use several ranks. Groups nest; the inner ends do nothing. All other
+ * So one thread can make and use several ranks, on GPU memory also on one stream. Calls on one
+ * communicator, and on one host stream, keep their order; others of a group have none, as in NCCL:
+ * on a CUDA stream, too, one must not need what a call on another communicator of the same group
+ * writes. Groups nest; the inner ends do nothing. All other
  * calls act at once.
  *
  * An error in a collected call is returned by the call, and again by the outermost spcclGroupEnd,

@@ -1,0 +1,114 @@
+// One thread that uses several ranks on GPU memory, and the default streams of several GPUs.
+#include <cstdint>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "client/include/spccl/spccl.h"
+#include "gtest/gtest.h"
+#include "tests/client/gpu_rank_world.h"
+
+namespace spccl::testing {
+namespace {
+
+class GpuGroupTest : public GpuEndToEndTest {};
+
+INSTANTIATE_TEST_SUITE_P(Ways, GpuGroupTest, ::testing::Values(Way::kHandedOver, Way::kStaged),
+                         NameOfWay);
+
+constexpr size_t kCount = 1000;
+
+// Two ranks of this thread, each with its buffers; rank r sends r + 1.
+struct TwoRanks {
+  explicit TwoRanks(const GpuProgram& program) : gpu(program) {
+    const cuda::Stream stream = gpu.NewStream();
+    SPCCL_CHECK(spcclCommInitAll(comms, 2, nullptr) == spcclSuccess);
+    for (int rank = 0; rank < 2; ++rank) {
+      send[rank] = gpu.Allocate(kCount * sizeof(float));
+      recv[rank] = gpu.Allocate(kCount * sizeof(float));
+      gpu.Upload(Filled(kCount, static_cast<float>(rank + 1)), send[rank], stream);
+    }
+  }
+  spcclResult_t Sum(int rank, cuda::Stream stream) const {
+    return spcclAllReduce(send[rank], recv[rank], kCount, spcclFloat32, spcclSum, comms[rank],
+                          AsStream(stream));
+  }
+  bool HasSum(int rank, cuda::Stream stream) const {
+    return gpu.Download<float>(recv[rank], kCount, stream) == Filled(kCount, 3);
+  }
+  spcclResult_t Destroy() const {
+    const spcclResult_t first = spcclCommDestroy(comms[0]), second = spcclCommDestroy(comms[1]);
+    return first != spcclSuccess ? first : second;
+  }
+
+  const GpuProgram& gpu;
+  spcclComm_t comms[2] = {};
+  void *send[2] = {}, *recv[2] = {};
+};
+
+int SumOnOneStream(const RankWorld& world, const Report& report) {
+  const GpuProgram gpu(LoadFakeDriver());
+  const TwoRanks ranks(gpu);
+  const cuda::Stream stream = gpu.NewStream();
+  for (int round = 0; round < 3; ++round) {
+    MUST(spcclGroupStart() == spcclSuccess);
+    for (int rank = 0; rank < 2; ++rank) MUST(ranks.Sum(rank, stream) == spcclSuccess);
+    MUST(spcclGroupEnd() == spcclSuccess);
+    for (int rank = 0; rank < 2; ++rank) MUST(ranks.HasSum(rank, stream));
+  }
+  MUST(ranks.Destroy() == spcclSuccess);
+  return 0;
+}
+
+TEST_P(GpuGroupTest, RanksOfOneThreadMayShareAStream) {
+  EXPECT_TRUE(Run(1, SumOnOneStream));
+}
+
+// More than a session has slots for, all of one rank before the first of the other.
+int SumManyOfOneRankFirst(const RankWorld& world, const Report& report) {
+  const GpuProgram gpu(LoadFakeDriver());
+  const TwoRanks ranks(gpu);
+  const cuda::Stream streams[2] = {gpu.NewStream(), gpu.NewStream()};
+  MUST(spcclGroupStart() == spcclSuccess);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int call = 0; call < 300; ++call) MUST(ranks.Sum(rank, streams[rank]) == spcclSuccess);
+  }
+  MUST(spcclGroupEnd() == spcclSuccess);
+  for (int rank = 0; rank < 2; ++rank) MUST(ranks.HasSum(rank, streams[rank]));
+  MUST(ranks.Destroy() == spcclSuccess);
+  return 0;
+}
+
+TEST_P(GpuGroupTest, ManyCallsOfOneRankLeaveTheOtherItsPlace) {
+  EXPECT_TRUE(Run(1, SumManyOfOneRankFirst));
+}
+
+void AwaitGate(void* data) {
+  static_cast<std::promise<void>*>(data)->get_future().wait();
+}
+
+// The call is made, or the group ended, while another GPU is the thread's.
+int SumOnADefaultStream(const RankWorld& world, const Report& report) {
+  const auto driver = LoadFakeDriver();
+  const GpuProgram gpu(driver, 0);
+  void* const send = gpu.Allocate(kCount);
+  void* const recv = gpu.Allocate(kCount);
+  std::promise<void> gate;
+  gpu.Must(driver->LaunchHostFunc(nullptr, AwaitGate, &gate));
+  gpu.Must(driver->MemsetD8Async(reinterpret_cast<uint64_t>(send), 7, kCount, nullptr));
+  const GpuProgram other(driver, 1);
+  MUST(spcclAllReduce(send, recv, kCount, spcclUint8, spcclSum, world.comm, nullptr) ==
+       spcclSuccess);
+  other.Synchronize(nullptr);  // on whose default stream nothing is
+  gate.set_value();
+  gpu.Must(driver->CtxSetCurrent(gpu.context()));
+  MUST(gpu.Download<uint8_t>(recv, kCount, nullptr) == std::vector<uint8_t>(kCount, 7));
+  return 0;
+}
+
+TEST_P(GpuGroupTest, ADefaultStreamIsThatOfTheBuffersGpu) {
+  EXPECT_TRUE(Run(1, SumOnADefaultStream));
+}
+
+}  // namespace
+}  // namespace spccl::testing

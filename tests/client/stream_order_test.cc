@@ -1,0 +1,49 @@
+#include "client/stream_order.h"
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "client/process.h"
+#include "gtest/gtest.h"
+#include "tests/client/client_test.h"
+#include "tests/support/fake_cuda/fake_library.h"
+#include "tests/support/gpu_program.h"
+
+namespace spccl::client {
+namespace {
+
+class StreamOrderTest : public testing::ClientTest {
+ protected:
+  StreamOrderTest() {
+    const std::shared_ptr<Session> session = Process::Get().LiveSession().value();
+    order_ = StreamOrder::Open(*session, gpu_.driver(), gpu_.context()).value();
+  }
+
+  const testing::GpuProgram gpu_{testing::LoadFakeDriver()};
+  std::shared_ptr<StreamOrder> order_;
+};
+
+TEST_F(StreamOrderTest, ACommunicatorThatIsAheadLeavesTheOthersTheirShare) {
+  std::vector<StreamOrder::Use> uses;
+  while (const auto use = order_->Take(/*comm_id=*/1, shm::kEagerSlots / 2)) uses.push_back(*use);
+  EXPECT_EQ(uses.size(), shm::kEagerSlots / 2);
+  EXPECT_TRUE(order_->Take(2, shm::kEagerSlots / 2));
+  order_->GiveBack(uses.back(), /*was_passed=*/true);
+  EXPECT_TRUE(order_->Take(1, shm::kEagerSlots / 2));
+  EXPECT_FALSE(order_->Take(1, shm::kEagerSlots / 2));
+}
+
+TEST_F(StreamOrderTest, WhatAStreamHasNotPassedIsInUse) {
+  const auto use = order_->Take(1, 1);
+  ASSERT_TRUE(use);
+  order_->GiveBack(*use, /*was_passed=*/false);
+  EXPECT_FALSE(order_->Take(1, 1));
+  order_->StoreReady(*use);
+  EXPECT_FALSE(order_->Take(1, 1));
+  order_->StoreDone(*use);
+  EXPECT_TRUE(order_->Take(1, 1));
+}
+
+}  // namespace
+}  // namespace spccl::client
