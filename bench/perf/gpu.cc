@@ -108,4 +108,32 @@ absl::Status GpuBuffer::Download() const {
   return Copy(reinterpret_cast<uintptr_t>(host_.get()), device_, "copying from the GPU");
 }
 
+absl::StatusOr<std::unique_ptr<GpuGraph>> GpuGraph::Capture(
+    const Gpu* gpu, const std::function<absl::Status()>& work) {
+  const cuda::Driver& driver = gpu->driver();
+  std::unique_ptr<GpuGraph> graph(new GpuGraph(gpu));
+  SPCCL_RETURN_IF_ERROR(
+      driver.ToStatus(driver.StreamBeginCapture(gpu->stream(), cuda::kStreamCaptureModeGlobal),
+                      "cuStreamBeginCapture"));
+  const absl::Status done = work();
+  // Also after an error: else the stream would be captured for good.
+  const absl::Status ended =
+      driver.ToStatus(driver.StreamEndCapture(gpu->stream(), &graph->graph_), "cuStreamEndCapture");
+  SPCCL_RETURN_IF_ERROR(done);
+  SPCCL_RETURN_IF_ERROR(ended);
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.GraphInstantiate(&graph->exec_, graph->graph_, 0),
+                                        "cuGraphInstantiate"));
+  return graph;
+}
+
+GpuGraph::~GpuGraph() {
+  if (exec_ != nullptr) (void)gpu_->driver().GraphExecDestroy(exec_);
+  if (graph_ != nullptr) (void)gpu_->driver().GraphDestroy(graph_);
+}
+
+absl::Status GpuGraph::Launch() const {
+  return gpu_->driver().ToStatus(gpu_->driver().GraphLaunch(exec_, gpu_->stream()),
+                                 "cuGraphLaunch");
+}
+
 }  // namespace spccl::bench

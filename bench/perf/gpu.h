@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -75,6 +76,30 @@ class GpuBuffer {
   const uint64_t bytes_;
   std::unique_ptr<std::byte[]> host_;
   cuda::DevicePtr device_ = 0;
+};
+
+// What was put on the GPU's stream while it was captured, to be run again and again. What it uses
+// must outlive it.
+class GpuGraph {
+ public:
+  // Captures what `work` puts on the stream, in the mode that programs' captures have by default.
+  // `gpu` must outlive it.
+  static absl::StatusOr<std::unique_ptr<GpuGraph>> Capture(
+      const Gpu* gpu, const std::function<absl::Status()>& work);
+  // Once all launches have ended.
+  ~GpuGraph();
+  GpuGraph(const GpuGraph&) = delete;
+  GpuGraph& operator=(const GpuGraph&) = delete;
+
+  // Puts all of it on the stream.
+  absl::Status Launch() const;
+
+ private:
+  explicit GpuGraph(const Gpu* gpu) : gpu_(gpu) {}
+
+  const Gpu* const gpu_;
+  cuda::Graph graph_ = nullptr;
+  cuda::GraphExec exec_ = nullptr;
 };
 
 }  // namespace spccl::bench

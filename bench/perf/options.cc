@@ -136,6 +136,9 @@ void AddDevice(CLI::App& app, Options& options) {
   app.add_flag("--handed-over", options.handed_over,
                "of --device cuda: fail where a rank's memory is copied through the host, as the "
                "daemon does not take it");
+  app.add_flag("--captured", options.captured,
+               "of --device cuda: each rank captures the operation in a CUDA graph, once for each "
+               "size, and replays that");
   app.add_option(
          "--cuda-library", options.cuda_library,
          "the CUDA driver, of ranks and private daemons (default: the system's, libcuda.so.1)")
@@ -219,6 +222,9 @@ ParsedOptions ParseOptions(const Tool& tool, int argc, const char* const* argv) 
   }
   if (options.handed_over && options.device == "host") {
     return refuse("--handed-over: the host's memory is not a GPU's (--device cuda)");
+  }
+  if (options.captured && options.device == "host") {
+    return refuse("--captured: only streams of a GPU are captured (--device cuda)");
   }
   const absl::StatusOr<std::vector<uint64_t>> bytes = ParseSizes(sizes);
   if (!bytes.ok()) return refuse(absl::StrCat("--sizes: ", bytes.status().message()));

@@ -47,6 +47,7 @@ struct Options {
   std::string launcher;           // of the private ones; see DaemonWish
   std::string device = "host";    // of the buffers; see DeviceWish
   bool handed_over = false;       // an error where GPUs' memory is copied through the host
+  bool captured = false;          // in a CUDA graph, which is replayed
   std::string cuda_library;       // the CUDA driver; empty: the system's
   std::vector<Problem> problems;  // one a size
 };

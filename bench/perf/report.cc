@@ -74,8 +74,8 @@ std::string TableHead(std::string_view tool, const Options& options) {
       options.sparsity, ", seed ", options.seed, ", algo ", options.algo, ", codec ", options.codec,
       ", buffers ", options.buffers,
       options.device == "host" ? "" : absl::StrCat(", device ", options.device),
-      options.in_place ? ", in place" : "", ", ", options.iters, " iterations after ",
-      options.warmup, "\n",
+      options.captured ? ", captured" : "", options.in_place ? ", in place" : "", ", ",
+      options.iters, " iterations after ", options.warmup, "\n",
       absl::StrFormat("#%12s %10s %10s %10s %9s %9s %7s %9s  %s\n", "bytes", "min us", "p50 us",
                       "mean us", "algbw GB/s", "busbw GB/s", "wrong", "wire/dense",
                       "sends by format and phase, threads' time"));
@@ -114,6 +114,7 @@ std::string JsonLine(std::string_view tool, const Problem& problem, const Option
       {"device", options.device},
       {"device_name", nullptr},
       {"memory", nullptr},
+      {"captured", options.captured},
       {"in_place", options.in_place},
       {"iters", options.iters},
       {"time_us_min", time.min},

@@ -42,6 +42,7 @@ absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& tea
 }
 
 SpcclBackend::~SpcclBackend() {
+  graph_.reset();
   for (Buffer& buffer : buffers_) Release(buffer);
   if (comm_ != nullptr) spcclCommDestroy(comm_);
 }
@@ -98,8 +99,17 @@ void SpcclBackend::Release(Buffer& buffer) {
 }
 
 absl::Status SpcclBackend::Open(const Problem& problem) {
+  graph_.reset();
   for (Buffer& buffer : buffers_) Release(buffer);
   problem_ = problem;
+  SPCCL_RETURN_IF_ERROR(Place());
+  if (!options_.captured) return absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(graph_, GpuGraph::Capture(gpu_.get(), [this] { return Call(); }));
+  return absl::OkStatus();
+}
+
+absl::Status SpcclBackend::Place() {
+  const Problem& problem = problem_;
   if (options_.in_place) {
     SPCCL_ASSIGN_OR_RETURN(buffers_[0],
                            Allocate(std::max(problem.send_bytes(), problem.recv_bytes())));
@@ -146,7 +156,7 @@ bool SpcclBackend::overwrites_input() const {
 }
 
 absl::Status SpcclBackend::Run() {
-  SPCCL_RETURN_IF_ERROR(Call());
+  SPCCL_RETURN_IF_ERROR(graph_ != nullptr ? graph_->Launch() : Call());
   if (gpu_ == nullptr) return absl::OkStatus();
   SPCCL_RETURN_IF_ERROR(gpu_->Synchronize());
   // The stream goes on after an error, which is told apart from it.

@@ -50,6 +50,7 @@ class SpcclBackend : public Backend {
   absl::StatusOr<Buffer> AllocateOnGpu(uint64_t bytes);
   // Of an address within the buffers: the one in the host's copy; itself, where there is none.
   void* InHost(void* address) const;
+  absl::Status Place();
   absl::Status Call();
   void Release(Buffer& buffer);
   absl::Status ToStatus(spcclResult_t result, const char* what) const;
@@ -62,6 +63,7 @@ class SpcclBackend : public Backend {
   Buffer buffers_[2];  // in place only the first is used
   void* send_ = nullptr;
   void* recv_ = nullptr;
+  std::unique_ptr<GpuGraph> graph_;     // of the problem's call; null: each is called anew
   std::vector<ControlClient> daemons_;  // on rank 0: one a daemon
 };
 

@@ -157,6 +157,36 @@ TEST_F(SpcclPerfTest, SaysHowGpusMemoryIsHandedOver) {
               HasSubstr("staged through the host: gpu.enabled is off"));
 }
 
+// Memory that is handed over, and memory that is copied, in graphs that are replayed.
+TEST_F(SpcclPerfTest, ReplaysWhatItHasCaptured) {
+  const std::string cuda = std::string(" --captured --device cuda --cuda-library ") +
+                           SPCCL_FAKE_CUDA_LIBRARY +
+                           " --daemon-arg=--gpu-kernels=" + SPCCL_FAKE_DEVICE_LIBRARY;
+  for (const std::string op : {"all_reduce", "all_gather --in-place", "reduce_scatter"}) {
+    std::string arguments = "--handed-over --sparsity 0.9 --op ";
+    const auto line = RunJson(arguments.append(op).append(cuda));
+    ASSERT_TRUE(line.is_object()) << op;
+    EXPECT_EQ(line["wrong"], 0) << op;
+    EXPECT_EQ(line["captured"], true);
+    EXPECT_EQ(line["memory"], "handed over (cuda-ipc)");
+  }
+  const std::string sizes = " --ranks 2 --sizes 4K,64K,128K --iters 1 --warmup 1 --check";
+  EXPECT_EQ(Run("--in-place" + sizes + cuda).code, 0);
+
+  setenv("SPCCL_FORCE_STAGING", "1", 1);
+  const Result copied = Run(sizes + cuda);
+  unsetenv("SPCCL_FORCE_STAGING");
+  EXPECT_EQ(copied.code, 0) << copied.output;
+  EXPECT_THAT(copied.output, HasSubstr("# memory: staged through the host: "));
+
+  // It replays at each iteration: the last of one to warm up, and two.
+  setenv("SPCCL_FAKE_CUDA_FAIL", "cuGraphLaunch:3:719", 1);
+  const Result last = Run("--ranks 1 --sizes 4K --iters 2 --warmup 1" + cuda);
+  unsetenv("SPCCL_FAKE_CUDA_FAIL");
+  EXPECT_EQ(last.code, 2) << last.output;
+  EXPECT_THAT(last.output, HasSubstr("cuGraphLaunch: CUDA_ERROR_LAUNCH_FAILED"));
+}
+
 // Three ranks on two GPUs, and all of them on one.
 TEST_F(SpcclPerfTest, RanksShareGpus) {
   for (const std::string device : {"cuda", "cuda:1"}) {

@@ -3,16 +3,31 @@
 #
 #   tests/gpu/ranks.sh DIR KERNELS RANKS [spccl-perf's options...]
 #
-# DIR has spccl-perf and spccld, KERNELS is libspccl_device.so. Ends with 0 if all is right and the
-# daemon worked on the GPU's memory itself.
+# DIR has spccl-perf and spccld, KERNELS is libspccl_device.so. Of two ranks also calls in CUDA graphs that are
+# replayed, and memory that is copied through the host. Ends with 0 if all is right and the daemon worked on the
+# GPU's memory itself, but for what was to be copied.
 set -euo pipefail
 dir="${1:?}" kernels="${2:?}" ranks="${3:?}"
 shift 3
 export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-0}"
-count=0
-check() {
-  "$dir/spccl-perf" --device cuda:0 --ranks "$ranks" --iters 3 --warmup 1 --check --handed-over \
+count=0 kinds=''
+perf() {
+  "$dir/spccl-perf" --device cuda:0 --ranks "$ranks" --iters 3 --warmup 1 --check \
     "--daemon-arg=--gpu-kernels=$kernels" "$@"
+}
+check() {
+  perf --handed-over "$@"
+  count=$((count + 1))
+}
+check_copied() {
+  local text status=0
+  text="$(SPCCL_FORCE_STAGING=1 perf "$@")" || status="$?"
+  printf '%s\n' "$text"
+  [ "$status" -eq 0 ] || exit "$status"
+  if [[ "$text" != *'# memory: staged through the host'* ]]; then
+    echo "results are right, but the memory was not copied through the host"
+    exit 1
+  fi
   count=$((count + 1))
 }
 for sparsity in 0 0.9 0.999; do
@@ -22,4 +37,10 @@ check --op all_reduce --sizes "4K,16M" --sparsity 0.99 --dtype bfloat16 "$@"
 check --op all_reduce --sizes "1M" --sparsity 0.99 --redop max --dtype int32 "$@"
 check --op reduce_scatter --sizes "16M" --sparsity 0.99 "$@"
 check --op all_gather --sizes "16M" --sparsity 0.99 "$@"
-echo "$ranks ranks: $count runs, all results right"
+if [ "$ranks" -eq 2 ]; then
+  check --op all_reduce --sizes "4K,16M" --sparsity 0.99 --captured "$@"
+  check_copied --op all_reduce --sizes "4K,16M" --sparsity 0.99 "$@"
+  check_copied --op all_reduce --sizes "4K,16M" --sparsity 0.99 --captured "$@"
+  kinds=' (2 captured, 2 of copied memory)'
+fi
+echo "$ranks ranks: $count runs$kinds, all results right"

@@ -74,6 +74,7 @@ class RunTest(unittest.TestCase):
         self.script("nvidia-cuda-mps-control", "exit 0")
         self.script("spccld", "exit 0")
         self.script("spccl-perf", 'echo "--device"\n'
+                    '[ -z "$SPCCL_FORCE_STAGING" ] || echo "# memory: staged through the host: pretended"\n'
                     '[ -z "$NCCL_DEBUG_FILE" ] || echo "Init COMPLETE" >"$NCCL_DEBUG_FILE"')
         (self.folder / "libnccl.so.2").touch()
         return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
@@ -278,6 +279,48 @@ class RunTest(unittest.TestCase):
         self.assertEqual(status, 3 if arguments.fake_kernels else 0, found["last"][1])
         self.assertEqual([found[step][0] for step in steps.split(",")], ["PASS"] * len(steps.split(",")))
         self.assertIn(f"PASS of {steps} alone", last_line(found))
+
+    def test_two_ranks_also_replay_and_copy(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        status, found = self.run_pretending("--only", "ranks-2,ranks-4", **tools)
+        self.assertEqual(status, 0, found)
+        self.assertIn("2 ranks: 10 runs (2 captured, 2 of copied memory), all results right",
+                      found["ranks-2"][1])
+        self.assertIn("4 ranks: 7 runs, all results right", found["ranks-4"][1])
+
+    def test_two_ranks_fail_where_nothing_was_copied(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        self.script("spccl-perf", 'echo "--device"; echo "# memory: handed over (cuda-ipc)"')
+        status, found = self.run_pretending("--only", "ranks-2,ranks-4", **tools)
+        self.assertEqual(status, 1, found)
+        self.assertEqual(found["ranks-2"][0], "FAIL")
+        self.assertIn("the memory was not copied", found["ranks-2"][1])
+        self.assertEqual(found["ranks-4"][0], "PASS")
+
+    def test_two_ranks_fail_where_only_copied_memory_has_wrong_results(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        self.script("spccl-perf", 'echo "--device"; [ -z "$SPCCL_FORCE_STAGING" ] || exit 3')
+        status, found = self.run_pretending("--only", "ranks-2", **tools)
+        self.assertEqual(status, 1, found)
+        self.assertIn("exit 3", found["ranks-2"][1])
+
+    def test_two_ranks_pass_on_a_cuda_that_runs_on_the_cpu(self):
+        if not arguments.fake_driver or not arguments.fake_kernels:
+            self.skipTest("no --fake-driver or no --fake-kernels")
+        programs = pathlib.Path(arguments.bin).resolve()
+        if not all((programs / program).exists() for program in ["spccl-perf", "spccld"]):
+            self.skipTest("no spccl-perf and spccld")
+        # Without run.sh, whose limits are those of a machine with a GPU.
+        environment = {**os.environ, "SPCCL_CUDA_LIBRARY": arguments.fake_driver}
+        result = subprocess.run([HERE / "ranks.sh", programs, arguments.fake_kernels, "2"], text=True,
+                                env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(result.stdout.count(", captured,"), 2)
+        self.assertEqual(result.stdout.count("# memory: staged through the host"), 2)
+        self.assertEqual(result.stdout.count("# memory: handed over"), 8)
 
     def test_ranks_fail_where_the_daemon_does_not_take_the_gpus_memory(self):
         if not arguments.fake_driver:

@@ -60,6 +60,38 @@ TEST(GpuBufferTest, GoesThereAndBack) {
   for (uint64_t i = 0; i < kBytes; ++i) ASSERT_EQ(host[i], static_cast<std::byte>(i * 7 % 251));
 }
 
+TEST(GpuGraphTest, DoesAgainWhatWasCaptured) {
+  constexpr uint64_t kBytes = 4096;
+  const std::unique_ptr<Gpu> gpu = Open({.cuda = true}, 0);
+  const auto from = GpuBuffer::Create(gpu.get(), kBytes), to = GpuBuffer::Create(gpu.get(), kBytes);
+  ASSERT_TRUE(from.ok() && to.ok());
+  const auto pointer = [](const GpuBuffer& buffer) {
+    return reinterpret_cast<uintptr_t>(buffer.device());
+  };
+  const auto graph = GpuGraph::Capture(gpu.get(), [&] {
+    return gpu->driver().ToStatus(
+        gpu->driver().MemcpyAsync(pointer(**to), pointer(**from), kBytes, gpu->stream()), "copy");
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  for (const int value : {1, 2, 3}) {
+    std::memset((*from)->host(), value, kBytes);
+    ASSERT_TRUE((*from)->Upload().ok());
+    ASSERT_TRUE((*graph)->Launch().ok());
+    ASSERT_TRUE((*to)->Download().ok());
+    EXPECT_EQ(std::memcmp((*to)->host(), (*from)->host(), kBytes), 0) << value;
+  }
+}
+
+TEST(GpuGraphTest, LeavesTheStreamUsableWhereItCannotBeMade) {
+  const std::unique_ptr<Gpu> gpu = Open({.cuda = true}, 0);
+  const auto graph =
+      GpuGraph::Capture(gpu.get(), [] { return absl::ResourceExhaustedError("too many"); });
+  EXPECT_EQ(graph.status(), absl::ResourceExhaustedError("too many"));
+  const auto buffer = GpuBuffer::Create(gpu.get(), 64);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_TRUE((*buffer)->Upload().ok());
+}
+
 TEST(GpuBufferTest, NothingIsLeftBehind) {
   const auto held = [] {
     spcclFakeHoldings holdings = {};
@@ -70,6 +102,7 @@ TEST(GpuBufferTest, NothingIsLeftBehind) {
   {
     const std::unique_ptr<Gpu> gpu = Open({.cuda = true}, 0);
     ASSERT_TRUE(GpuBuffer::Create(gpu.get(), 4096).ok());
+    ASSERT_TRUE(GpuGraph::Capture(gpu.get(), [] { return absl::OkStatus(); }).ok());
     // More than there is: told with what was asked for.
     const auto large = GpuBuffer::Create(gpu.get(), uint64_t{3} << 30);
     EXPECT_EQ(large.status().code(), absl::StatusCode::kResourceExhausted);
@@ -77,6 +110,7 @@ TEST(GpuBufferTest, NothingIsLeftBehind) {
   }
   EXPECT_EQ(held().allocations, before.allocations);
   EXPECT_EQ(held().streams, before.streams);
+  EXPECT_EQ(held().graphs, before.graphs);
 }
 
 }  // namespace

@@ -69,6 +69,9 @@ TEST(ParseOptions, ReadsTheDevice) {
   EXPECT_FALSE(parsed.options.handed_over);
   EXPECT_TRUE(Parse({"--device=cuda", "--handed-over"}).options.handed_over);
   EXPECT_THAT(Parse({"--handed-over"}).text, HasSubstr("--handed-over: the host's memory"));
+  EXPECT_FALSE(parsed.options.captured);
+  EXPECT_TRUE(Parse({"--device=cuda:1", "--captured"}).options.captured);
+  EXPECT_THAT(Parse({"--captured"}).text, HasSubstr("--captured: only streams of a GPU"));
 }
 
 TEST(ParseOptions, ReadsSettingsThatTakeTurns) {

@@ -77,11 +77,13 @@ TEST(JsonLine, HasEveryKeyThatScriptsRead) {
   EXPECT_EQ(line.at("device"), "host");
   EXPECT_TRUE(line.at("device_name").is_null());
   EXPECT_TRUE(line.at("memory").is_null());
+  EXPECT_EQ(line.at("captured"), false);
 }
 
 TEST(JsonLine, NamesTheDevice) {
   Options options;
   options.device = "cuda";
+  options.captured = true;
   Measurement measured = Example();
   measured.device_name = "A GPU";
   measured.memory = {.handed_over = true, .text = "handed over (cuda-ipc)"};
@@ -92,7 +94,8 @@ TEST(JsonLine, NamesTheDevice) {
   EXPECT_EQ(line.at("device"), "cuda");
   EXPECT_EQ(line.at("device_name"), "A GPU");
   EXPECT_EQ(line.at("memory"), "handed over (cuda-ipc)");
-  EXPECT_THAT(TableHead("spccl-perf", options), HasSubstr(", device cuda,"));
+  EXPECT_EQ(line.at("captured"), true);
+  EXPECT_THAT(TableHead("spccl-perf", options), HasSubstr(", device cuda, captured,"));
 }
 
 TEST(JsonLine, SaysNothingOfWhatWasNotChecked) {
