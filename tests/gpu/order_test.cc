@@ -1,10 +1,11 @@
 // Orders the streams of two processes by words in memory that both have registered, as a rank and
-// the daemon do (collective/runtime/gpu_order.h): eager, with the wait enqueued before the write
-// and after, and with words that reset themselves in a captured graph that is replayed.
+// the daemon do (collective/runtime/gpu_order.h): eager, with the wait for `ready` enqueued before
+// the write and after, and with words that are taken back for a captured graph that is replayed.
 //
 // The rank's stream puts a number into the shared data, writes `ready`, waits for `done`, and keeps
-// what it then finds in the result; the daemon's waits for `ready`, copies data to result, writes
-// `done`. A step out of order shows as a number of another round.
+// what it then finds in the result. The daemon's waits for `ready`; once that is over, its CPU
+// takes back a captured `ready`, has data copied to result, and stores `done` when that has ended.
+// A step out of order shows as a number of another round.
 #include <sys/mman.h>
 
 #include <new>
@@ -54,18 +55,6 @@ void EnqueueRank(const View& view, uint32_t round) {
   SPCCL_MUST(MemcpyAsync(view.own + 4 * round, SPCCL_AT(view, result), 4, view.stream));
 }
 
-void EnqueueAnswer(const View& view) {
-  SPCCL_MUST(MemcpyAsync(view.own, SPCCL_AT(view, data), 4, view.stream));
-  SPCCL_MUST(MemcpyAsync(SPCCL_AT(view, result), view.own, 4, view.stream));
-}
-
-void EnqueueDaemon(const View& view, uint32_t round) {
-  SPCCL_MUST(StreamWaitValue32(view.stream, SPCCL_AT(view, counting.ready), round,
-                               cuda::kStreamWaitValueGeq));
-  EnqueueAnswer(view);
-  SPCCL_MUST(StreamWriteValue32(view.stream, SPCCL_AT(view, counting.done), round, 0));
-}
-
 // The rank's part of a captured operation, on words that every replay finds at 0. The host sets its
 // data before each.
 cuda::GraphExec CaptureRank(const View& view) {
@@ -74,7 +63,7 @@ cuda::GraphExec CaptureRank(const View& view) {
   SPCCL_MUST(StreamBeginCapture(view.stream, cuda::kStreamCaptureModeThreadLocal));
   SPCCL_MUST(StreamWriteValue32(view.stream, SPCCL_AT(view, resetting.ready), 1, 0));
   SPCCL_MUST(
-      StreamWaitValue32(view.stream, SPCCL_AT(view, resetting.done), 1, cuda::kStreamWaitValueEq));
+      StreamWaitValue32(view.stream, SPCCL_AT(view, resetting.done), 1, cuda::kStreamWaitValueGeq));
   SPCCL_MUST(StreamWriteValue32(view.stream, SPCCL_AT(view, resetting.done), 0, 0));
   SPCCL_MUST(MemcpyAsync(view.own, SPCCL_AT(view, result), 4, view.stream));
   SPCCL_MUST(StreamEndCapture(view.stream, &graph));
@@ -82,12 +71,36 @@ cuda::GraphExec CaptureRank(const View& view) {
   return exec;
 }
 
-void EnqueueDaemonResetting(const View& view) {
+void EnqueueWait(const View& view, uint32_t round) {
+  SPCCL_MUST(StreamWaitValue32(view.stream, SPCCL_AT(view, counting.ready), round,
+                               cuda::kStreamWaitValueGeq));
+}
+
+// What is asked of the daemon's stream, until it has ended: no work is put behind a wait.
+void RunAnswer(const View& view) {
+  SPCCL_MUST(MemcpyAsync(view.own, SPCCL_AT(view, data), 4, view.stream));
+  SPCCL_MUST(MemcpyAsync(SPCCL_AT(view, result), view.own, 4, view.stream));
+  Drain(view.stream, "the daemon's work", kLimit);
+}
+
+// One round, whose wait is on the daemon's stream. `ahead`: so is that of the next, before the rank
+// can write it.
+void Serve(const View& view, Shared& shared, uint32_t round, bool ahead) {
+  Drain(view.stream, "the daemon's wait", kLimit);
+  Expect(shared.counting.ready.load(std::memory_order_acquire) >= round,
+         "the CPU sees what the stream has waited for");
+  RunAnswer(view);
+  if (ahead) EnqueueWait(view, round + 1);
+  shared.counting.done.store(round, std::memory_order_release);
+}
+
+void ServeReplay(const View& view, Shared& shared) {
   SPCCL_MUST(
       StreamWaitValue32(view.stream, SPCCL_AT(view, resetting.ready), 1, cuda::kStreamWaitValueEq));
-  SPCCL_MUST(StreamWriteValue32(view.stream, SPCCL_AT(view, resetting.ready), 0, 0));
-  EnqueueAnswer(view);
-  SPCCL_MUST(StreamWriteValue32(view.stream, SPCCL_AT(view, resetting.done), 1, 0));
+  Drain(view.stream, "the daemon's wait for a replay", kLimit);
+  shared.resetting.ready.store(0, std::memory_order_relaxed);
+  RunAnswer(view);
+  shared.resetting.done.store(1, std::memory_order_release);
 }
 
 void ExpectKept(const View& view, uint32_t first, uint32_t last) {
@@ -106,7 +119,7 @@ void Rank(Shared& shared, int socket) {
   Meet(socket);
   Drain(view.stream, "the rank's stream, written first", kLimit);
   ExpectKept(view, 1, kRounds / 2);
-  // The daemon's waits are there before the rank writes.
+  // Each of the daemon's waits is there before the rank writes.
   Meet(socket);
   for (uint32_t round = kRounds / 2 + 1; round <= kRounds; ++round) EnqueueRank(view, round);
   Drain(view.stream, "the rank's stream, waited for first", kLimit);
@@ -131,17 +144,18 @@ void Daemon(Shared& shared, int socket) {
   const View view = Register(shared);
   Meet(socket);
   Meet(socket);
-  for (uint32_t round = 1; round <= kRounds / 2; ++round) EnqueueDaemon(view, round);
-  Drain(view.stream, "the daemon's stream, written first", kLimit);
-  for (uint32_t round = kRounds / 2 + 1; round <= kRounds; ++round) EnqueueDaemon(view, round);
-  Meet(socket);
-  Drain(view.stream, "the daemon's stream, waited for first", kLimit);
-  Meet(socket);
-  // A daemon serves replays as they come: each is enqueued after the one before it is done.
-  for (uint32_t round = 1; round <= kRounds; ++round) {
-    EnqueueDaemonResetting(view);
-    Drain(view.stream, "the daemon's part of a replay", kLimit);
+  for (uint32_t round = 1; round <= kRounds / 2; ++round) {
+    EnqueueWait(view, round);
+    Serve(view, shared, round, /*ahead=*/false);
   }
+  EnqueueWait(view, kRounds / 2 + 1);
+  Meet(socket);
+  for (uint32_t round = kRounds / 2 + 1; round <= kRounds; ++round) {
+    Serve(view, shared, round, /*ahead=*/round < kRounds);
+  }
+  Meet(socket);
+  // A daemon serves replays as they come: each wait is enqueued after the replay before it is done.
+  for (uint32_t round = 1; round <= kRounds; ++round) ServeReplay(view, shared);
   Meet(socket);
 }
 
