@@ -41,7 +41,7 @@ struct RankPart {
   runtime::RankBuffers buffers;
   std::shared_ptr<const void> send_owner, recv_owner;
   // Of the session's order memory; null: the rank waits for its completion only. It is in `buffers`
-  // too where a GPU runs the operation and writes `done` itself.
+  // too where GPUs run the operation, whose task stores `done` itself.
   std::shared_ptr<const runtime::GpuOrder> order;
   std::shared_ptr<Relay> relay;  // as in buffers; null: none
   std::shared_ptr<CompletionPort> port;

@@ -1,9 +1,11 @@
 // How an operation on GPU memory is ordered with the stream that a rank called it on.
 //
 // Two 32-bit words in memory that the client, the daemon and the GPUs share (proto/shm/order.h).
-// The rank's stream writes `ready` and then waits for `done`; the daemon's stream waits for `ready`
-// before it touches the rank's buffers, and writes `done` after it has. No CPU waits. Whoever
-// survives can release the other: every word is host memory that the CPU can store to as well.
+// The rank's stream writes `ready` and then waits for `done`. A stream of the daemon's waits for
+// `ready`, or, where too many wait already, its CPU asks for it now and then; no work that touches
+// the rank's buffers is enqueued before that is over. When all of it has ended, the CPU stores
+// `done` (docs/adr/0020). No thread is held up by any of this. Whoever survives can release the
+// other: every word is host memory that the CPU can store to.
 #pragma once
 
 #include <atomic>
@@ -22,9 +24,9 @@ struct GpuOrder {
   uint64_t ready_pointer = 0, done_pointer = 0;
   std::atomic<uint32_t>* ready = nullptr;
   std::atomic<uint32_t>* done = nullptr;
-  // Counting words: wait until (int32_t)(*ready - value) >= 0, then write `value` to done. With
-  // `resets`, which is for CUDA graphs that are replayed with the same words: wait until
-  // *ready == value, write 0 to it at once, and `value` to done; the rank's stream resets done.
+  // Counting words: wait until (int32_t)(*ready - value) >= 0; at the end the CPU stores `value` to
+  // done. With `resets`, which is for CUDA graphs that are replayed with the same words: wait until
+  // *ready == value, and the CPU stores 0 to it at once; the rank's stream takes done back to 0.
   uint32_t value = 0;
   bool resets = false;
 

@@ -1,7 +1,10 @@
 // Words that order operations on GPU memory: between the stream that a rank calls an operation on
-// and the daemon's streams. Shared memory, made and sealed by the daemon, one a session, registered
-// with the driver by both sides; written and waited for by streams (cuStreamWriteValue32,
-// cuStreamWaitValue32), and by a CPU where one side has died.
+// and the daemon. Shared memory, made and sealed by the daemon, one a session, registered with the
+// driver by both sides. The rank's stream writes `ready` and waits for `done`
+// (cuStreamWriteValue32, cuStreamWaitValue32); of memory that is copied a host function of that
+// stream stores `ready`. The daemon waits for `ready` on a stream, or its CPU asks for it, and its
+// CPU stores `done` when its GPUs' work has ended (docs/adr/0020). Where one side has died or
+// given up, the CPU of the other stores its word.
 //
 // An operation names one slot (Submission::order_slot). Slots below kEagerSlots count: the client
 // gives each use of a slot a value one above the last, the stream of the rank writes it to `ready`
@@ -9,9 +12,9 @@
 // after an error, once its stream has also written `ready`: where the daemon has let itself through
 // instead, `ready` is the value plus kReadyByCpu until then.
 // The others are for operations that were captured in a CUDA graph, one slot each for as long as
-// the graph lives: the value is always 1, the daemon's stream takes `ready` back to 0 when it has
-// seen it, and the rank's stream takes `done` back, so that a replay finds the slot as the capture
-// did.
+// the graph lives: the value is always 1, the daemon's CPU takes `ready` back to 0 when it has seen
+// it, before anything else, and the rank's stream takes `done` back, so that a replay finds the
+// slot as the capture did.
 #pragma once
 
 #include <atomic>
