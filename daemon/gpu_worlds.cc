@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -22,14 +23,41 @@ namespace {
 
 // Sets of daemons that are remembered; a job's nodes are one.
 constexpr size_t kMostSets = 256;
-// NCCL's kernels of two worlds must fit on a GPU together, or each could keep the other's from
-// starting on another: 96 blocks of at most one to each of 108 multiprocessors (A100) or more.
 constexpr size_t kMostWorlds = 8;
 constexpr int kMostBlocks = 12;
 // How soon an end that has to wait for ranks is looked at again.
 constexpr int64_t kLookAgainNs = 100'000'000;
 
+// 0: the driver does not say.
+int MultiprocessorsOf(const cuda::Driver& driver, const runtime::Gpu& gpu) {
+  const cuda::ScopedContext current(driver, gpu.context());
+  cuda::Device device = 0;
+  int count = 0;
+  if (!current.status().ok() || driver.CtxGetDevice(&device) != cuda::kSuccess ||
+      driver.DeviceGetAttribute(&count, cuda::kDeviceAttributeMultiprocessorCount, device) !=
+          cuda::kSuccess) {
+    return 0;
+  }
+  return count;
+}
+
+int FewestMultiprocessors(runtime::Gpus& gpus) {
+  int fewest = std::numeric_limits<int>::max();
+  for (size_t i = 0; i < gpus.count(); ++i) {
+    fewest = std::min(fewest, MultiprocessorsOf(*gpus.driver(), gpus.at(i)));
+  }
+  return fewest;
+}
+
 }  // namespace
+
+// NCCL's kernels of all worlds must fit on a GPU together, a block to each multiprocessor, or those
+// of one could keep another's from starting there while it is the other way round elsewhere. One
+// world alone keeps nobody.
+size_t MostGpuWorlds(int multiprocessors) {
+  const auto fit = static_cast<size_t>(std::max(0, multiprocessors / kMostBlocks));
+  return std::clamp<size_t>(fit, 1, kMostWorlds);
+}
 
 // One world, and what it is given. Its nodes are numbered by ascending boot id; the first is the
 // root.
@@ -118,7 +146,10 @@ class GpuWorlds::Channel final : public GpuChannel {
   std::unique_ptr<nccl::Communicator> communicator_;
 };
 
-GpuWorlds::GpuWorlds(Options options) : options_(std::move(options)), closer_([this] { Run(); }) {}
+GpuWorlds::GpuWorlds(Options options)
+    : options_(std::move(options)),
+      most_used_(MostGpuWorlds(FewestMultiprocessors(*options_.gpus))),
+      closer_([this] { Run(); }) {}
 
 GpuWorlds::~GpuWorlds() {
   {
@@ -283,7 +314,7 @@ absl::Status GpuWorlds::NoteUse(GpuWorld& world) {
   if (world.is_used) return absl::OkStatus();
   const auto used = static_cast<size_t>(std::count_if(
       worlds_.begin(), worlds_.end(), [](const auto& other) { return other->is_used; }));
-  if (used >= kMostWorlds) {
+  if (used >= most_used_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the GPUs of this node are in ", used,
                      " of NCCL's communicators, each over other nodes, the most that run side by "

@@ -27,6 +27,9 @@ namespace spccl::daemon {
 
 struct GpuWorld;
 
+// In how many worlds NCCL runs on a node at most; its smallest GPU has so many multiprocessors.
+size_t MostGpuWorlds(int multiprocessors);
+
 // The way between GPUs of one communicator. Its transports are gone before it, it before its
 // GpuWorlds.
 class GpuChannel {
@@ -92,6 +95,7 @@ class GpuWorlds {
   void Run();
 
   const Options options_;
+  const size_t most_used_;  // worlds that NCCL runs in
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Set> sets_;

@@ -2,6 +2,7 @@
 // NCCL.
 #include "daemon/gpu_worlds.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <future>
@@ -33,6 +34,9 @@ using ::testing::IsEmpty;
 
 constexpr uint32_t kGpus = spccl::testing::kFakeGpus;
 constexpr size_t kBytes = 5000;
+
+// One of the GPUs is an L4's size; read when the driver begins.
+[[maybe_unused]] const int kOneIsSmall = ::setenv("SPCCL_FAKE_GPU_ATTRIBUTES", "2:16=58", 1);
 
 void* Find(void* memory) {
   return spccl::testing::Fake().Here(reinterpret_cast<uint64_t>(memory));
@@ -262,22 +266,33 @@ TEST_F(GpuWorldsTest, AWorldOverAnotherConnectionIsNotUsedAgain) {
   EXPECT_EQ(Generation(), 2U);
 }
 
-TEST_F(GpuWorldsTest, NcclRunsInEightWorldsAtMost) {
+TEST(MostGpuWorldsTest, AreAsManyAsFitOnAGpuAndEightAtMost) {
+  EXPECT_EQ(MostGpuWorlds(148), 8U);  // B200
+  EXPECT_EQ(MostGpuWorlds(108), 8U);  // A100
+  EXPECT_EQ(MostGpuWorlds(96), 8U);
+  EXPECT_EQ(MostGpuWorlds(95), 7U);
+  EXPECT_EQ(MostGpuWorlds(72), 6U);  // A10
+  EXPECT_EQ(MostGpuWorlds(58), 4U);  // L4
+  EXPECT_EQ(MostGpuWorlds(14), 1U);  // 1g.5gb of an A100
+  EXPECT_EQ(MostGpuWorlds(0), 1U);
+}
+
+TEST_F(GpuWorldsTest, NcclRunsInAsManyWorldsAsTheSmallestGpuHasRoomFor) {
   Begin(2);
   std::vector<std::vector<std::unique_ptr<GpuChannel>>> all;
   // Later generations are other worlds; those before stay as long as they have channels.
-  for (uint64_t generation = 1; generation <= 9; ++generation) {
+  for (uint64_t generation = 1; generation <= 5; ++generation) {
     all.emplace_back();
     for (size_t i = 0; i < 2; ++i) all.back().push_back(*Open(i, generation, generation));
   }
   std::vector<std::unique_ptr<Everywhere>> operations;
-  for (size_t i = 0; i < 8; ++i) {
+  for (size_t i = 0; i < 4; ++i) {
     operations.push_back(std::make_unique<Everywhere>(all[i], 1));
     operations.back()->ExpectFramesPass();
   }
   runtime::Gpu* const rail = &TheGpus().at(0);
-  EXPECT_THAT(all[8][0]->OpenOperation(1, 7, nccl::kLargest, {&rail, 1}).status(),
-              FailsWith(absl::StatusCode::kResourceExhausted, HasSubstr("in 8 of NCCL's")));
+  EXPECT_THAT(all[4][0]->OpenOperation(1, 7, nccl::kLargest, {&rail, 1}).status(),
+              FailsWith(absl::StatusCode::kResourceExhausted, HasSubstr("in 4 of NCCL's")));
 }
 
 TEST_F(GpuWorldsTest, AnAbortEndsAllOverIt) {

@@ -90,7 +90,7 @@ bool IsDevice(Device device) {
 int UsualAttribute(int attribute) {
   switch (attribute) {
     case kDeviceAttributeMultiprocessorCount:
-      return 4;
+      return 132;
     case kDeviceAttributeMaxThreadsPerMultiprocessor:
       return 2048;
     case kDeviceAttributeComputeCapabilityMajor:
@@ -154,7 +154,8 @@ SPCCL_FAKE_EXPORT Result cuDeviceGetAttribute(int* value, int attribute, Device 
   return Call("cuDeviceGetAttribute", Needs::kDriver, [&](Lock&) {
     if (!IsDevice(device)) return kErrorInvalidDevice;
     const auto& set = process().settings.attributes;
-    const auto found = set.find(attribute);
+    auto found = set.find({device, attribute});
+    if (found == set.end()) found = set.find({fake_cuda::kAnyDevice, attribute});
     *value = found == set.end() ? UsualAttribute(attribute) : found->second;
     return kSuccess;
   });

@@ -16,7 +16,8 @@
 //   CUDA_VISIBLE_DEVICES=1,0      as CUDA has it: those of them that the process sees; numbers only
 //   SPCCL_FAKE_GPU_BYTES=BYTES    memory of each, as far as one process sees (1 GiB)
 //   SPCCL_FAKE_GPU_NO_PEERS=0-1   pairs that cannot reach each other, with commas between
-//   SPCCL_FAKE_GPU_ATTRIBUTES=103=0   attributes (cuda::kDeviceAttribute...) that are not the usual
+//   SPCCL_FAKE_GPU_ATTRIBUTES=103=0   attributes (cuda::kDeviceAttribute...) unlike the usual;
+//                                 1:103=0 of the process's device 1 only
 //   SPCCL_FAKE_CUDA_GRANULARITY=BYTES  of cuMemCreate; a power of two, at least a page (2 MiB)
 //   SPCCL_FAKE_CUDA_HOST_ACCESS=0 the CPU crashes where it touches device memory; kernels that
 //   tests

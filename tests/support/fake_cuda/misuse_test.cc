@@ -335,7 +335,7 @@ TEST(FaultTest, PeersAndAttributesAreWhatTheEnvironmentSays) {
       {
         ::setenv("SPCCL_FAKE_GPUS", "3", 1);
         ::setenv("SPCCL_FAKE_GPU_NO_PEERS", "0-2", 1);
-        ::setenv("SPCCL_FAKE_GPU_ATTRIBUTES", "133=1,103=0", 1);
+        ::setenv("SPCCL_FAKE_GPU_ATTRIBUTES", "133=1,103=0,16=7,2:16=5", 1);
         const OneGpu gpu;
         int can = 0;
         int cannot = 1;
@@ -350,6 +350,12 @@ TEST(FaultTest, PeersAndAttributesAreWhatTheEnvironmentSays) {
         SPCCL_CHECK(gpu.driver->DeviceGetAttribute(
                         &posix, kDeviceAttributeHandleTypePosixFileDescriptorSupported, 0) == 0);
         SPCCL_CHECK(mps == 1 && posix == 0);
+        for (const Device device : {0, 1, 2}) {
+          int count = 0;
+          SPCCL_CHECK(gpu.driver->DeviceGetAttribute(&count, kDeviceAttributeMultiprocessorCount,
+                                                     device) == 0);
+          SPCCL_CHECK(count == (device == 2 ? 5 : 7));
+        }
         std::_Exit(0);
       },
       ::testing::ExitedWithCode(0), "");

@@ -50,7 +50,10 @@ Settings ReadSettings() {
   }
   for (const std::string& one : Split(Variable("SPCCL_FAKE_GPU_ATTRIBUTES"), ',')) {
     const auto sides = Split(one, '=');
-    if (sides.size() == 2) settings.attributes[ToInt(sides[0])] = ToInt(sides[1]);
+    if (sides.size() != 2) continue;
+    const auto of = Split(sides[0], ':');
+    const int device = of.size() == 2 ? ToInt(of[0]) : kAnyDevice;
+    settings.attributes[{device, ToInt(of.back())}] = ToInt(sides[1]);
   }
   return settings;
 }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/cuda/driver.h"
@@ -48,13 +49,15 @@ using cuda::DevicePtr;
 using cuda::Result;
 using Lock = std::unique_lock<std::mutex>;
 
+inline constexpr int kAnyDevice = -1;
+
 struct Settings {
   std::vector<int> visible;  // the node's number of each device
   size_t bytes = 0, granularity = 0;
   bool host_access = true;
   uint64_t delay_us = 0;
-  std::map<int, int> attributes;
-  std::vector<std::pair<int, int>> no_peers;  // by the node's numbers
+  std::map<std::pair<int, int>, int> attributes;  // by device, or kAnyDevice, and attribute
+  std::vector<std::pair<int, int>> no_peers;      // by the node's numbers
 };
 
 // A call of a function that is to fail.
