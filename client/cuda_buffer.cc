@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace spccl::client {
@@ -46,15 +47,17 @@ CudaBuffer::CudaBuffer(const std::shared_ptr<Session>& session, uint64_t id,
       pieces_(exported.pieces) {}
 
 absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffer::Register(
-    const std::shared_ptr<Session>& session, CudaExport exported) {
+    const std::shared_ptr<Session>& session, CudaExport exported, int64_t timeout_ns) {
   std::vector<int> fds;
   for (const UniqueFd& fd : exported.descriptors) fds.push_back(fd.get());
   SPCCL_ASSIGN_OR_RETURN(const auto call, session->Start(RequestOf(exported), fds));
-  const auto reply = session->Await(call, "handing over GPU memory");
+  const int64_t until_ns = MonotonicNanos() + timeout_ns;
+  const auto reply = session->Await(call, "handing over GPU memory", timeout_ns);
   if (!reply.ok()) {
     SPCCL_RETURN_IF_ERROR(session->Health());
-    if (absl::IsResourceExhausted(reply.status())) return reply.status();
-    return absl::UnimplementedError(reply.status().message());
+    // Unavailable is also what the daemon answers where its GPU has failed; that comes sooner.
+    const bool is_late = absl::IsUnavailable(reply.status()) && MonotonicNanos() >= until_ns;
+    return is_late ? reply.status() : absl::UnimplementedError(reply.status().message());
   }
   return std::shared_ptr<CudaBuffer>(new CudaBuffer(session, reply->value, exported));
 }
@@ -66,6 +69,11 @@ CudaBuffer::~CudaBuffer() {
   request.type = shm::RequestType::kDeregister;
   request.deregister.buffer_id = id_;
   session->Tell(request);
+}
+
+void CudaBuffers::SetTimeout(int64_t timeout_ns) {
+  const std::lock_guard lock(mutex_);
+  timeout_ns_ = timeout_ns;
 }
 
 absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
@@ -99,7 +107,7 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> CudaBuffers::Get(
   auto exported = memory_->Export(first, address, bytes);
   absl::Status status = exported.status();
   if (exported.ok()) {
-    auto buffer = CudaBuffer::Register(session, *std::move(exported));
+    auto buffer = CudaBuffer::Register(session, *std::move(exported), timeout_ns_);
     status = buffer.status();
     if (buffer.ok()) entry.buffer = *std::move(buffer);
   }

@@ -22,10 +22,10 @@ namespace spccl::client {
 // Owner of the registration. Thread-safe.
 class CudaBuffer {
  public:
-  // Asks the daemon (blocks for the reply). Unimplemented: neither can it be handed over, nor does
-  // the daemon take it; the text says why.
+  // Asks the daemon (blocks for the reply). Unimplemented: the daemon does not take it; the text
+  // says why. Unavailable: it has not answered in time, or the session has ended.
   static absl::StatusOr<std::shared_ptr<CudaBuffer>> Register(
-      const std::shared_ptr<Session>& session, CudaExport exported);
+      const std::shared_ptr<Session>& session, CudaExport exported, int64_t timeout_ns);
   // Takes the registration back, if its session lives. Waits for nothing.
   ~CudaBuffer();
 
@@ -57,10 +57,13 @@ class CudaBuffer {
 class CudaBuffers {
  public:
   explicit CudaBuffers(CudaMemory* memory) : memory_(memory) {}
+  // For tests: how long a daemon may take for its answer.
+  void SetTimeout(int64_t timeout_ns);
 
   // The buffer that holds [address, address + bytes), which begins in `first`; handed over if the
   // session's daemon does not have it yet. Unimplemented: it must be copied, and why; asked again
-  // only for ranges that end before all that were refused.
+  // only for ranges that end before all that were refused. After other errors the next call asks
+  // again: a rank that copied what the others hand over would fail all their operations.
   absl::StatusOr<std::shared_ptr<CudaBuffer>> Get(const std::shared_ptr<Session>& session,
                                                   const DeviceMemory& first, uint64_t address,
                                                   uint64_t bytes);
@@ -79,6 +82,7 @@ class CudaBuffers {
 
   CudaMemory* const memory_;
   std::mutex mutex_;
+  int64_t timeout_ns_ = Session::kReplyTimeoutNs;
   uint32_t gets_ = 0;
   std::unordered_map<uint64_t, Entry> entries_;  // by the first piece's buffer id
 };
