@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace spccl::daemon::metrics {
 
 struct ParsedSample {
@@ -83,7 +85,7 @@ inline Parsed Parse(const std::string& text) {
     EXPECT_TRUE(sample.name.starts_with(parsed.families.back())) << line;
     std::string key = sample.name;
     for (const auto& [label, value] : sample.labels) {
-      key += (key.size() == sample.name.size() ? "{" : ",") + label + "=" + value;
+      absl::StrAppend(&key, key.size() == sample.name.size() ? "{" : ",", label, "=", value);
     }
     if (!sample.labels.empty()) key += "}";
     EXPECT_TRUE(parsed.series.emplace(key, sample.value).second) << "twice: " << key;
