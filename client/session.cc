@@ -346,9 +346,7 @@ void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
       call->reply = reply;
       call->fds = std::move(fds);
       call->done = true;
-      if (call->abandoned && call->type == shm::RequestType::kCommInit && reply.result == 0) {
-        AbandonLocked(static_cast<uint32_t>(reply.value));
-      }
+      if (call->abandoned && reply.result == 0) AbandonLocked(*call, reply.value);
       break;
     }
     case shm::ReplyType::kCommFailed:
@@ -364,14 +362,28 @@ void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
   changed_.notify_all();
 }
 
-// A communicator that nobody waits for any more: its other ranks must not wait for us.
-void Session::AbandonLocked(uint32_t comm_id) {
-  shm::Request abort = NewRequest(shm::RequestType::kCommAbort);
-  abort.magic = shm::kSessionMagic;
-  abort.request_id = next_request_++;
-  abort.comm.comm_id = comm_id;
-  // If it cannot be sent the session is ending, and the communicator with it.
-  (void)shm::SendPacket(socket_.get(), &abort, sizeof abort);
+// What nobody waits for any more: a communicator, whose other ranks must not wait for us, or a
+// buffer, which the daemon would keep.
+void Session::AbandonLocked(const Call& call, uint64_t value) {
+  shm::Request request{};
+  switch (call.type) {
+    case shm::RequestType::kCommInit:
+      request.type = shm::RequestType::kCommAbort;
+      request.comm.comm_id = static_cast<uint32_t>(value);
+      break;
+    case shm::RequestType::kRegisterMemfd:
+    case shm::RequestType::kRegisterAddress:
+    case shm::RequestType::kRegisterCuda:
+      request.type = shm::RequestType::kDeregister;
+      request.deregister.buffer_id = value;
+      break;
+    default:
+      return;
+  }
+  request.magic = shm::kSessionMagic;
+  request.request_id = next_request_++;
+  // If it cannot be sent the session is ending, and what it holds with it.
+  (void)shm::SendPacket(socket_.get(), &request, sizeof request);
 }
 
 void Session::Die(const absl::Status& reason) {

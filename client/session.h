@@ -91,7 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::Status DaemonIs(const char* what) const;
   absl::Status ListenUntilEnd();
   void Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds);
-  void AbandonLocked(uint32_t comm_id);
+  void AbandonLocked(const Call& call, uint64_t value);
   void Die(const absl::Status& reason);
 
   const std::string path_;

@@ -315,6 +315,19 @@ TEST_F(SessionTest, ALateReplyIsAnErrorAndALateCommunicatorIsAborted) {
   EXPECT_TRUE(daemon_.AwaitRequests(shm::RequestType::kCommAbort, 1));
 }
 
+TEST_F(SessionTest, ALateBufferIsDeregistered) {
+  auto session = Process::Get().LiveSession();
+  ASSERT_TRUE(session.ok()) << session.status();
+  daemon_.HoldReplies(shm::RequestType::kRegisterAddress, true);
+  shm::Request request{};
+  request.type = shm::RequestType::kRegisterAddress;
+  const auto call = (*session)->Start(request);
+  ASSERT_TRUE(call.ok());
+  EXPECT_FALSE((*session)->Await(*call, "waiting in a test", /*timeout_ns=*/1'000'000).ok());
+  daemon_.HoldReplies(shm::RequestType::kRegisterAddress, false);
+  EXPECT_TRUE(daemon_.AwaitRequests(shm::RequestType::kDeregister, 1));
+}
+
 TEST_F(SessionTest, EachCommunicatorFindsRoomBesideTheOthers) {
   auto session = Process::Get().LiveSession();
   ASSERT_TRUE(session.ok());
@@ -323,6 +336,8 @@ TEST_F(SessionTest, EachCommunicatorFindsRoomBesideTheOthers) {
   EXPECT_EQ((*session)->Window(), 32u);
   for (int i = 0; i < 248; ++i) (*session)->AddComm();
   EXPECT_EQ((*session)->Window(), 1u);
+  EXPECT_EQ((*session)->ShareOf(1000), 3u);
+  EXPECT_EQ((*session)->ShareOf(10), 1u);
   for (int i = 0; i < 256; ++i) (*session)->RemoveComm();
 }
 
