@@ -129,6 +129,14 @@ absl::StatusOr<uint64_t> OpenDescriptors(const cuda::Driver& driver, const GpuHa
   return status;
 }
 
+// Null: all have failed.
+runtime::Gpu* FirstWorking(runtime::Gpus& gpus) {
+  for (size_t i = 0; i < gpus.count(); ++i) {
+    if (gpus.at(i).status().ok()) return &gpus.at(i);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string GpuName(const cuda::Uuid& uuid) {
@@ -243,35 +251,60 @@ absl::StatusOr<GpuMemoryRef> GpuImports::OpenHere(runtime::Gpu& gpu, const GpuHa
 
 void GpuImports::Register(MappingRef mapping,
                           std::function<void(const absl::StatusOr<OrderMapRef>&)> then) {
-  runtime::Gpu& gpu = gpus_.at(0);
-  Post(gpu,
-       [this, &gpu, mapping = std::move(mapping),
-        then = std::move(then)]() -> std::function<void()> {
-         return [then, order = RegisterHere(gpu, mapping)] { then(order); };
+  runtime::Gpu* const gpu = FirstWorking(gpus_);
+  // What is copied through the host needs no GPU of this process.
+  if (gpu == nullptr) return then(std::make_shared<const OrderMap>(std::move(mapping), 0));
+  Post(*gpu,
+       [this, mapping = std::move(mapping), then = std::move(then)]() -> std::function<void()> {
+         return [then, order = RegisterHere(mapping)] { then(order); };
        });
 }
 
-absl::StatusOr<OrderMapRef> GpuImports::RegisterHere(runtime::Gpu& gpu, MappingRef mapping) {
-  const std::shared_ptr<const cuda::Driver> driver = gpus_.driver();
-  void* const memory = mapping->data();
-  SPCCL_RETURN_IF_ERROR(driver->ToStatus(
-      driver->MemHostRegister(memory, mapping->size_bytes(),
-                              cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterDeviceMap),
+absl::StatusOr<OrderMapRef> GpuImports::RegisterHere(const MappingRef& mapping) {
+  absl::Status first;
+  for (size_t i = 0; i < gpus_.count(); ++i) {
+    runtime::Gpu& gpu = gpus_.at(i);
+    if (!gpu.status().ok()) continue;
+    const absl::StatusOr<DevicePtr> pointer = RegisterOn(gpu, *mapping);
+    if (pointer.ok()) return OwnOrder(mapping, *pointer);
+    // It may be broken, and nobody has noticed yet.
+    if (first.ok()) first = pointer.status();
+  }
+  if (!first.ok()) return first;
+  return std::make_shared<const OrderMap>(mapping, 0);
+}
+
+absl::StatusOr<uint64_t> GpuImports::RegisterOn(const runtime::Gpu& gpu,
+                                                const SharedMapping& mapping) {
+  const cuda::Driver& driver = *gpus_.driver();
+  const cuda::ScopedContext current(driver, gpu.context());
+  SPCCL_RETURN_IF_ERROR(current.status());
+  void* const memory = mapping.data();
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(
+      driver.MemHostRegister(memory, mapping.size_bytes(),
+                             cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterDeviceMap),
       "cuMemHostRegister"));
   DevicePtr pointer = 0;
-  const absl::Status status = driver->ToStatus(driver->MemHostGetDevicePointer(&pointer, memory, 0),
-                                               "cuMemHostGetDevicePointer");
-  if (!status.ok()) {
-    (void)driver->MemHostUnregister(memory);
-    return status;
-  }
+  const absl::Status status = driver.ToStatus(driver.MemHostGetDevicePointer(&pointer, memory, 0),
+                                              "cuMemHostGetDevicePointer");
+  if (status.ok()) return pointer;
+  (void)driver.MemHostUnregister(memory);
+  return status;
+}
+
+OrderMapRef GpuImports::OwnOrder(MappingRef mapping, uint64_t pointer) {
+  void* const memory = mapping->data();
   auto* const map = new OrderMap(std::move(mapping), pointer);
-  return OrderMapRef(map, [this, driver, memory, context = gpu.context()](const OrderMap* dropped) {
-    reaper_.Defer([driver, memory, context, dropped] {
+  return OrderMapRef(map, [this, memory](const OrderMap* dropped) {
+    reaper_.Defer([&gpus = gpus_, memory, dropped] {
       // Unmapped after it is unregistered.
       const std::unique_ptr<const OrderMap> owned(dropped);
-      const cuda::ScopedContext current(*driver, context);
-      LogIfFailed(driver->ToStatus(driver->MemHostUnregister(memory), "cuMemHostUnregister"));
+      // The one it was registered on may have failed since: any will do.
+      const runtime::Gpu* const gpu = FirstWorking(gpus);
+      if (gpu == nullptr) return;
+      const cuda::Driver& driver = *gpus.driver();
+      const cuda::ScopedContext current(driver, gpu->context());
+      LogIfFailed(driver.ToStatus(driver.MemHostUnregister(memory), "cuMemHostUnregister"));
     });
   });
 }

@@ -75,14 +75,18 @@ class GpuImports {
   // said or on another GPU.
   void Open(runtime::Gpu& gpu, GpuHandle handle,
             std::function<void(const absl::StatusOr<GpuMemoryRef>&)> then);
-  // Registers the mapping for all GPUs.
+  // Registers the mapping for all GPUs, with the first that works; where none does, with none, and
+  // `then` is called at once.
   void Register(MappingRef mapping, std::function<void(const absl::StatusOr<OrderMapRef>&)> then);
   // Calls the `then` of what has been done.
   void Deliver();
 
  private:
   absl::StatusOr<GpuMemoryRef> OpenHere(runtime::Gpu& gpu, const GpuHandle& handle);
-  absl::StatusOr<OrderMapRef> RegisterHere(runtime::Gpu& gpu, MappingRef mapping);
+  absl::StatusOr<OrderMapRef> RegisterHere(const MappingRef& mapping);
+  // The pointer that streams have it by.
+  absl::StatusOr<uint64_t> RegisterOn(const runtime::Gpu& gpu, const SharedMapping& mapping);
+  OrderMapRef OwnOrder(MappingRef mapping, uint64_t pointer);
   // Runs `work` on the GPU's thread; what it returns is to be delivered.
   void Post(runtime::Gpu& gpu, std::function<std::function<void()>()> work);
 

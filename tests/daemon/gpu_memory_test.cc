@@ -329,6 +329,31 @@ TEST_F(GpuMemoryTest, OrderMemoryIsGivenOnce) {
                 shm::Result::kInvalidUsage, "already");
 }
 
+// The copied way needs it, too, and no GPU of the daemon's.
+TEST_F(GpuMemoryTest, OrderMemoryIsGivenWhereAllGpusHaveFailed) {
+  for (size_t i = 0; i < gpus_->count(); ++i) gpus_->at(i).Fail(absl::InternalError("in a test"));
+  RawClient client = Open(*env_);
+  ExpectSuccess(client.Call(client.Make(shm::RequestType::kOrderMemory)));
+  spcclFakeHoldings now;
+  Fake().Count(&now);
+  EXPECT_EQ(now.host, before_.host);
+}
+
+// Last of those with GPUs: the context stays broken.
+TEST_F(GpuMemoryTest, ZOrderMemoryIsRegisteredWithAGpuThatWorks) {
+  RawClient before = Open(*env_);
+  ExpectSuccess(before.Call(before.Make(shm::RequestType::kOrderMemory)));
+  Fake().BreakDevice(0, cuda::kErrorIllegalAddress);
+  RawClient unnoticed = Open(*env_);
+  ExpectSuccess(unnoticed.Call(unnoticed.Make(shm::RequestType::kOrderMemory)));
+  gpus_->at(0).Fail(absl::InternalError("an illegal address"));
+  RawClient noticed = Open(*env_);
+  ExpectSuccess(noticed.Call(noticed.Make(shm::RequestType::kOrderMemory)));
+  spcclFakeHoldings now;
+  Fake().Count(&now);
+  EXPECT_EQ(now.host, before_.host + 3);
+}
+
 TEST(NoGpuTest, GpuMemoryIsRefusedAndOrderMemoryIsNot) {
   DaemonEnv env;
   RawClient client = Open(env);
