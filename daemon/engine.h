@@ -147,6 +147,7 @@ class Engine {
   void HandOutOrder(Session& session, const shm::Request& request);
   absl::Status MakeOrder(Session& session, uint64_t request_id);
   void OnOrder(uint64_t session_id, uint64_t request_id, const absl::StatusOr<OrderMapRef>& order);
+  void SendOrder(Session& session, uint64_t request_id);
   // Null: none that can be.
   static std::shared_ptr<const runtime::GpuOrder> OrderOf(const Session& session,
                                                           const shm::Submission& slot);

@@ -95,9 +95,11 @@ void Engine::OnOpened(uint64_t session_id, uint64_t request_id, Buffer buffer,
 }
 
 void Engine::HandOutOrder(Session& session, const shm::Request& request) {
+  // A process that could not map or register it asks again.
+  if (session.order != nullptr) return SendOrder(session, request.request_id);
   if (session.order_memory.valid()) {
     return Reply(session, request.request_id,
-                 absl::FailedPreconditionError("the session has its order memory already"));
+                 absl::FailedPreconditionError("the session's order memory is being made already"));
   }
   const absl::Status status = MakeOrder(session, request.request_id);
   if (!status.ok()) Reply(session, request.request_id, status);
@@ -132,11 +134,15 @@ void Engine::OnOrder(uint64_t session_id, uint64_t request_id,
     return Reply(*session, request_id, order.status());
   }
   session->order = *order;
+  SendOrder(*session, request_id);
+}
+
+void Engine::SendOrder(Session& session, uint64_t request_id) {
   shm::Reply reply{};
   reply.magic = shm::kSessionMagic;
   reply.type = shm::ReplyType::kReply;
   reply.request_id = request_id;
-  Send(*session, reply, {session->order_memory.get()});
+  Send(session, reply, {session.order_memory.get()});
 }
 
 static_assert(shm::kReadyByCpu == runtime::kReadyByCpu);

@@ -99,7 +99,7 @@ struct Session {
   uint64_t buffer_bytes = 0;
   uint32_t opening = 0;   // requests whose GPU memory is being opened
   UniqueFd order_memory;  // once it has been asked for
-  OrderMapRef order;      // likewise
+  OrderMapRef order;      // once it has been made
   bool probing = false;   // an attach probe is under way
 };
 

@@ -43,7 +43,7 @@ enum class RequestType : uint32_t {
   kCommCodec = 11,
   // From minor version 1 on. A GPU's memory, by a legacy IPC handle or by descriptors beside it.
   kRegisterCuda = 12,
-  // Reply: the session's order memory (order.h), a memfd beside it.
+  // Reply: the session's order memory (order.h), a memfd beside it; the same each time.
   kOrderMemory = 13,
 };
 

@@ -2,8 +2,10 @@
 // is another process's: a driver opens no handles of its own.
 #include "daemon/gpu_memory.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -322,11 +324,41 @@ TEST_F(GpuMemoryTest, AProcessHasSoManyRequestsOpenAtATime) {
   ExpectSuccess(client.Call(DescriptorRequest(client), Descriptors()));
 }
 
-TEST_F(GpuMemoryTest, OrderMemoryIsGivenOnce) {
+// The file of the order memory that is given; 0: none is.
+ino_t OrderFile(RawClient& client) {
+  const shm::Request request = client.Make(shm::RequestType::kOrderMemory);
+  if (!client.Send(request).ok()) return 0;
+  pollfd query{.fd = client.socket(), .events = POLLIN, .revents = 0};
+  if (::poll(&query, 1, spccl::testing::kPatienceMs) != 1) return 0;
+  shm::Reply reply;
+  const auto packet = shm::ReceivePacket(client.socket(), &reply, sizeof reply);
+  if (!packet.ok() || reply.request_id != request.request_id || packet->fds.size() != 1) return 0;
+  struct stat file;
+  return ::fstat(packet->fds.front().get(), &file) == 0 ? file.st_ino : 0;
+}
+
+// Who could not map it asks again.
+TEST_F(GpuMemoryTest, OrderMemoryIsMadeOnceAndGivenAgain) {
   RawClient client = Open(*env_);
-  ExpectSuccess(client.Call(client.Make(shm::RequestType::kOrderMemory)));
+  const ino_t first = OrderFile(client);
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(OrderFile(client), first);
+  spcclFakeHoldings now;
+  Fake().Count(&now);
+  EXPECT_EQ(now.host, before_.host + 1);
+}
+
+TEST_F(GpuMemoryTest, OrderMemoryThatIsBeingMadeIsNotAskedForAgain) {
+  RawClient client = Open(*env_);
+  std::atomic<bool> may_go{false};
+  gpus_->at(0).Post([&may_go] { may_go.wait(false); });
+  const shm::Request first = client.Make(shm::RequestType::kOrderMemory);
+  ASSERT_THAT(client.Send(first), IsOk());
   ExpectRefusal(client.Call(client.Make(shm::RequestType::kOrderMemory)),
-                shm::Result::kInvalidUsage, "already");
+                shm::Result::kInvalidUsage, "being made already");
+  may_go = true;
+  may_go.notify_all();
+  ExpectSuccess(client.AwaitReply(first.request_id));
 }
 
 // The copied way needs it, too, and no GPU of the daemon's.
