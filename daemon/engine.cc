@@ -39,8 +39,9 @@ Engine::Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, Nodes* nod
       unique_ids_(boot_id, nodes == nullptr ? "" : nodes->self().address),
       scratch_memory_(new std::byte[runtime::kScratchBytes + kScratchAlign]) {
   if (hooks_.gpus != nullptr && hooks_.gpus->count() > 0) {
+    closer_ = std::make_unique<GpuCloser>();
     imports_ = std::make_unique<GpuImports>(
-        hooks_.gpus, &reaper_, [this] { loop_->Post([this] { imports_->Deliver(); }); });
+        hooks_.gpus, closer_.get(), [this] { loop_->Post([this] { imports_->Deliver(); }); });
   }
   void* aligned = scratch_memory_.get();
   size_t space = runtime::kScratchBytes + kScratchAlign;

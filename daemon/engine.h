@@ -312,9 +312,11 @@ class Engine {
   const uint64_t boot_id_;
   const int64_t began_ns_;
 
-  // Order of destruction: what holds mappings goes before the reaper.
+  // Order of destruction: what holds mappings goes before the reaper, what holds GPU memory before
+  // the closer.
   Reaper reaper_;
-  std::unique_ptr<GpuImports> imports_;  // null: no GPU is used
+  std::unique_ptr<GpuCloser> closer_;    // null: no GPU is used
+  std::unique_ptr<GpuImports> imports_;  // likewise
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<runtime::SpanRing> spans_;  // of the core thread; null: none
   std::optional<FlightFiles> flight_files_;   // empty: none are kept

@@ -202,7 +202,7 @@ void GpuImports::Post(runtime::Gpu& gpu, std::function<std::function<void()>()> 
   }
   gpu.Post([this, work = std::move(work)]() mutable {
     std::function<void()> deliver = work();
-    work = nullptr;  // gives what it holds to the reaper, which may end once nothing is pending
+    work = nullptr;  // gives what it holds to those who may end once nothing is pending
     const std::lock_guard lock(mutex_);
     done_.push_back(std::move(deliver));
     notify_();
@@ -234,12 +234,13 @@ absl::StatusOr<GpuMemoryRef> GpuImports::OpenHere(runtime::Gpu& gpu, const GpuHa
   if (!pointer.ok()) return NotOpened(pointer.status());
   auto* const memory =
       new GpuMemory{.gpu = gpu.index(), .pointer = *pointer, .size_bytes = handle.size_bytes};
-  // With the context, not on the issuing thread: to close waits for what the GPU does.
-  return GpuMemoryRef(memory, [this, driver, is_ipc, context = gpu.context(),
+  return GpuMemoryRef(memory, [this, driver, is_ipc, &gpu,
                                pieces = handle.piece_bytes](const GpuMemory* dropped) {
-    reaper_.Defer([driver, is_ipc, context, pieces, dropped] {
+    closer_.Defer(gpu, [driver, is_ipc, &gpu, pieces, dropped] {
       const std::unique_ptr<const GpuMemory> owned(dropped);
-      const cuda::ScopedContext current(*driver, context);
+      // On one that has stuck it would wait for ever: the memory goes with the process.
+      if (!gpu.status().ok()) return;
+      const cuda::ScopedContext current(*driver, gpu.context());
       LogIfFailed(current.status());
       LogIfFailed(
           is_ipc
@@ -266,7 +267,7 @@ absl::StatusOr<OrderMapRef> GpuImports::RegisterHere(const MappingRef& mapping) 
     runtime::Gpu& gpu = gpus_.at(i);
     if (!gpu.status().ok()) continue;
     const absl::StatusOr<DevicePtr> pointer = RegisterOn(gpu, *mapping);
-    if (pointer.ok()) return OwnOrder(mapping, *pointer);
+    if (pointer.ok()) return OwnOrder(gpu, mapping, *pointer);
     // It may be broken, and nobody has noticed yet.
     if (first.ok()) first = pointer.status();
   }
@@ -292,18 +293,18 @@ absl::StatusOr<uint64_t> GpuImports::RegisterOn(const runtime::Gpu& gpu,
   return status;
 }
 
-OrderMapRef GpuImports::OwnOrder(MappingRef mapping, uint64_t pointer) {
+OrderMapRef GpuImports::OwnOrder(const runtime::Gpu& gpu, MappingRef mapping, uint64_t pointer) {
   void* const memory = mapping->data();
   auto* const map = new OrderMap(std::move(mapping), pointer);
-  return OrderMapRef(map, [this, memory](const OrderMap* dropped) {
-    reaper_.Defer([&gpus = gpus_, memory, dropped] {
+  return OrderMapRef(map, [this, &gpu, memory](const OrderMap* dropped) {
+    closer_.Defer(gpu, [&gpus = gpus_, memory, dropped] {
       // Unmapped after it is unregistered.
       const std::unique_ptr<const OrderMap> owned(dropped);
       // The one it was registered on may have failed since: any will do.
-      const runtime::Gpu* const gpu = FirstWorking(gpus);
-      if (gpu == nullptr) return;
+      const runtime::Gpu* const working = FirstWorking(gpus);
+      if (working == nullptr) return;
       const cuda::Driver& driver = *gpus.driver();
-      const cuda::ScopedContext current(driver, gpu->context());
+      const cuda::ScopedContext current(driver, working->context());
       LogIfFailed(driver.ToStatus(driver.MemHostUnregister(memory), "cuMemHostUnregister"));
     });
   });

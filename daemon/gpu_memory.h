@@ -15,6 +15,7 @@
 #include "base/cuda/driver.h"
 #include "base/unique_fd.h"
 #include "collective/runtime/cuda/gpus.h"
+#include "daemon/gpu_closer.h"
 #include "daemon/reaper.h"
 #include "proto/shm/order.h"
 #include "proto/shm/session.h"
@@ -35,7 +36,7 @@ struct GpuHandle {
 // InvalidArgument: the fields do not fit together. `fds` came beside the request.
 absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vector<UniqueFd> fds);
 
-// Opened memory. Whoever drops the last reference, on whatever thread, the reaper closes it.
+// Opened memory. Whoever drops the last reference, on whatever thread, the closer closes it.
 struct GpuMemory {
   int gpu;           // in runtime::Gpus
   uint64_t pointer;  // in this process
@@ -61,13 +62,13 @@ class OrderMap {
 using OrderMapRef = std::shared_ptr<const OrderMap>;
 
 // Opens and registers on the GPUs' issuing threads; the results are delivered where Deliver() is
-// called. What it opens is closed by the reaper, and the GPUs outlive that.
+// called. What it opens is closed by the closer, and the GPUs outlive that.
 class GpuImports {
  public:
-  // `gpus` and `reaper` are borrowed. `notify` is called on any thread: there is something to
+  // `gpus` and `closer` are borrowed. `notify` is called on any thread: there is something to
   // deliver.
-  GpuImports(runtime::Gpus* gpus, Reaper* reaper, std::function<void()> notify)
-      : gpus_(*gpus), reaper_(*reaper), notify_(std::move(notify)) {}
+  GpuImports(runtime::Gpus* gpus, GpuCloser* closer, std::function<void()> notify)
+      : gpus_(*gpus), closer_(*closer), notify_(std::move(notify)) {}
   // Waits for what is being opened: a few calls of the driver. What was not delivered is dropped.
   ~GpuImports();
 
@@ -86,12 +87,12 @@ class GpuImports {
   absl::StatusOr<OrderMapRef> RegisterHere(const MappingRef& mapping);
   // The pointer that streams have it by.
   absl::StatusOr<uint64_t> RegisterOn(const runtime::Gpu& gpu, const SharedMapping& mapping);
-  OrderMapRef OwnOrder(MappingRef mapping, uint64_t pointer);
+  OrderMapRef OwnOrder(const runtime::Gpu& gpu, MappingRef mapping, uint64_t pointer);
   // Runs `work` on the GPU's thread; what it returns is to be delivered.
   void Post(runtime::Gpu& gpu, std::function<std::function<void()>()> work);
 
   runtime::Gpus& gpus_;
-  Reaper& reaper_;
+  GpuCloser& closer_;
   const std::function<void()> notify_;
   std::mutex mutex_;
   std::condition_variable idle_;
