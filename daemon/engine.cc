@@ -79,7 +79,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(CoreOptions options, Core
 Engine::~Engine() {
   SPCCL_CHECK(quiet());
   CloseAll();
-  keeper_.reset();  // it may tell the nodes something
   if (nodes_ != nullptr) nodes_->Stop();
 }
 
@@ -88,6 +87,7 @@ void Engine::CloseAll() {
   while (!registry_.sessions.empty()) {
     CloseSession(registry_.sessions.begin()->first, "spccld has stopped", LogLevel::kDebug);
   }
+  keeper_.reset();  // while it may tell the nodes something; what it has to write is written then
 }
 
 absl::Status Engine::Listen() {

@@ -71,7 +71,7 @@ class Engine {
   void BeginStop();
   // Also cancels what runs.
   void StopNow();
-  // Once quiet: closes all sessions.
+  // Once quiet, and last: closes all sessions, and writes down what is to be kept.
   void CloseAll();
   bool stopping() const { return stopping_; }
   bool quiet() const { return registry_.running_ops == 0; }

@@ -304,6 +304,17 @@ void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, Core
   }
 }
 
+// To give back what a GPU has waits for its work, which may never end where the GPU has failed: the
+// process's end does it. The peers are told as ever.
+void LeaveFailedGpus(const Parts& parts) {
+  for (size_t i = 0; parts.gpus != nullptr && i < parts.gpus->count(); ++i) {
+    if (parts.gpus->at(i).status().ok()) continue;
+    Log(LogLevel::kWarning, "main", "a GPU has failed: leaving its memory to the process's end");
+    if (parts.nodes != nullptr) parts.nodes->Stop();
+    std::_Exit(kFine);
+  }
+}
+
 // What was asked for is printed, or not: a full disk must not pass for a printed configuration.
 int Answer(const std::string& output) {
   if (std::fputs(output.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return kFine;
@@ -348,6 +359,7 @@ int Main(int argc, const char* const* argv) {
   parts->metrics.reset();
   parts->control.reset();
   Log(LogLevel::kInfo, "main", "stopped");
+  LeaveFailedGpus(*parts);
   return kFine;
 }
 

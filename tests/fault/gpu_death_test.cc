@@ -185,6 +185,31 @@ TEST(GpuDeadlineTest, AStreamThatDoesNotGetThereIsNamed) {
   EXPECT_THAT(told.text, HasSubstr("waited for the CUDA stream of rank 1"));
 }
 
+TEST(StuckGpuTest, TheDaemonStopsAllTheSame) {
+  UseFakeCuda();
+  // The daemon's alone: behind the four by which it tries its two GPUs, its first operation never
+  // ends; that its GPU has failed is found at once.
+  ::setenv("SPCCL_FAKE_CUDA_STUCK", "5", 1);
+  ::setenv("SPCCL_FAKE_CUDA_FAIL", "cuLaunchHostFunc:1:719", 1);
+  const auto daemon = StartServing({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels",
+                                    SPCCL_FAKE_DEVICE_LIBRARY, "--gpu-multipath", "off"});
+  ::unsetenv("SPCCL_FAKE_CUDA_STUCK");
+  ::unsetenv("SPCCL_FAKE_CUDA_FAIL");
+  FaultJob job(*daemon, 2, [](RankContext& context) {
+    const RankGpu rank(0);  // both on one GPU
+    if (rank.Average(context.comm) != spcclSuccess) return 1;
+    ReportHealth(context, rank);
+    return 0;
+  });
+  const std::vector<ProcessEnd> ends = job.processes().Wait(kPatienceMs);
+  EXPECT_THAT(ParseResult(ends[0].output).text, HasSubstr("GPU 0")) << ends[0].output;
+  daemon->Signal(SIGTERM);
+  const auto code = daemon->Wait(kPatienceMs);
+  ASSERT_TRUE(code.ok()) << code.status() << daemon->ReadLog();
+  EXPECT_EQ(*code, 0);
+  EXPECT_THAT(daemon->ReadLog(), HasSubstr("GPU 0 (Fake GPU 0) has failed"));
+}
+
 TEST_P(GpuDeathTest, StreamsGoOnWhenTheDaemonIsKilled) {
   FaultJob job(*daemon_, 2, [](RankContext& context) {
     const RankGpu rank(context.rank);

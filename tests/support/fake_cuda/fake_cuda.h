@@ -24,6 +24,7 @@
 //                                 bring find it by spcclFakeReach() or spcclFakeHere()
 //   SPCCL_FAKE_CUDA_MISUSE=error  misuse returns the documented error instead of ending the process
 //   SPCCL_FAKE_CUDA_FAIL=cuMemAlloc_v2:3:2   the third call of it fails with error 2; with commas
+//   SPCCL_FAKE_CUDA_STUCK=N       the process's Nth operation of a stream never ends
 //   SPCCL_FAKE_CUDA_DELAY_US=N    every operation of a stream begins up to so much later, at random
 //
 // Not there: anything that spccl does not call.

@@ -44,6 +44,7 @@ Settings ReadSettings() {
   settings.granularity = Number("SPCCL_FAKE_CUDA_GRANULARITY", uint64_t{2} << 20);
   settings.host_access = Variable("SPCCL_FAKE_CUDA_HOST_ACCESS") != "0";
   settings.delay_us = Number("SPCCL_FAKE_CUDA_DELAY_US", 0);
+  settings.stuck = Number("SPCCL_FAKE_CUDA_STUCK", 0);
   for (const std::string& pair : Split(Variable("SPCCL_FAKE_GPU_NO_PEERS"), ',')) {
     const auto ends = Split(pair, '-');
     if (ends.size() == 2) settings.no_peers.emplace_back(ToInt(ends[0]), ToInt(ends[1]));

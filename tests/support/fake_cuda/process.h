@@ -56,6 +56,7 @@ struct Settings {
   size_t bytes = 0, granularity = 0;
   bool host_access = true;
   uint64_t delay_us = 0;
+  uint64_t stuck = 0;  // which operation never ends; 0: none
   std::map<std::pair<int, int>, int> attributes;  // by device, or kAnyDevice, and attribute
   std::vector<std::pair<int, int>> no_peers;      // by the node's numbers
 };
@@ -74,6 +75,7 @@ struct Process {
   Settings settings;
   std::vector<std::unique_ptr<ContextHandle>> contexts;  // by device
   std::multimap<std::string, Injected> injected;         // by symbol
+  uint64_t begun = 0;                                    // operations of streams
   std::atomic<uint64_t> misuses{0};
 };
 Process& process();

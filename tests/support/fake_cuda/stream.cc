@@ -68,6 +68,9 @@ void Serve(StreamHandle* stream) {
                          [](const CompletionPtr& before) { return before->done; });
     });
     stream->held = false;
+    if (++state.begun == state.settings.stuck) {
+      stream->changed.wait(lock, [] { return false; });
+    }
     const CompletionPtr completion = operation.completion;
     lock.unlock();
     Delay(random);
