@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "collective/runtime/cuda/hardware_queues.h"
 #include "collective/runtime/cuda/nccl_environment.h"
 #include "collective/transport/nccl/world.h"
 #include "proto/spccl/v1/peer.pb.h"
@@ -24,6 +25,7 @@ namespace {
 // Sets of daemons that are remembered; a job's nodes are one.
 constexpr size_t kMostSets = 256;
 constexpr size_t kMostWorlds = 8;
+static_assert(kMostWorlds <= runtime::kMadeStreams);  // each has one of each GPU
 constexpr int kMostBlocks = 12;
 // How soon an end that has to wait for ranks is looked at again.
 constexpr int64_t kLookAgainNs = 100'000'000;

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
+#include "collective/runtime/cuda/hardware_queues.h"
 #include "daemon/config.h"
 #include "daemon/control_server.h"
 #include "daemon/control_server_peers.h"
@@ -338,7 +339,7 @@ int Main(int argc, const char* const* argv) {
   ::setenv("GRPC_DNS_RESOLVER", "native", 0);  // no other thread reads the environment yet
   // Streams wait for ranks. They must have queues of the hardware of their own, and no kernel may
   // be loaded by its first launch, which can wait for all that the context does.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(runtime::kHardwareQueues).c_str(), 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   // The order of launches differs from node to node here (docs/adr/0021).
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);

@@ -13,12 +13,6 @@
 namespace spccl::runtime {
 namespace {
 
-// Kernels of this many lanes may run side by side; one of a slice fills a GPU by itself.
-constexpr int kStreams = 8;
-// A driver maps streams onto queues of the hardware, by default eight: one that waits may hold up
-// others of its queue. So those that wait are few.
-constexpr size_t kWaitStreams = 16;
-
 constexpr int64_t kWatchNs = 100'000'000;
 constexpr int64_t kPollNs = 1'000'000;
 
@@ -61,7 +55,7 @@ absl::Status GpuDevice::Open(const device::CodecTable& codec, int ordinal) {
 }
 
 absl::Status GpuDevice::OpenStreams() {
-  for (int i = 0; i < kStreams; ++i) {
+  for (size_t i = 0; i < kWorkStreams; ++i) {
     Lane lane;
     SPCCL_RETURN_IF_ERROR(
         Check(driver_->StreamCreateWithPriority(&lane.stream, cuda::kStreamNonBlocking, 0),

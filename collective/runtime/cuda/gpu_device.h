@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "collective/runtime/cuda/gpus.h"
+#include "collective/runtime/cuda/hardware_queues.h"
 #include "collective/runtime/cuda/staging_pool.h"
 
 namespace spccl::runtime {
@@ -112,7 +113,7 @@ class GpuDevice final : public Gpu {
   std::vector<Lane> lanes_;
   std::vector<cuda::DevicePtr> old_scratch_;
   std::vector<cuda::Stream> free_wait_streams_, wait_streams_;
-  std::array<cuda::Stream, 2> copy_streams_{};  // by Way; null: not asked for yet
+  std::array<cuda::Stream, kCopyStreams> copy_streams_{};  // by Way; null: not asked for yet
   std::map<uint64_t, std::unique_ptr<Waiting>> waiting_;
   std::vector<std::unique_ptr<Waiting>> given_up_;  // the driver may still call
   std::vector<std::function<bool()>> polls_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collective/runtime/cuda/hardware_queues.h"
 #include "collective/runtime/cuda/make_gpu_task.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -114,6 +115,28 @@ TEST(GpusTest, OpensAllAndGivesAllBack) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.host, before.host);
   EXPECT_EQ(after.streams, before.streams);
+}
+
+// One that waits holds up the others of its queue.
+TEST(GpusTest, AllStreamsOfAGpuHaveQueuesOfTheirOwn) {
+  const auto gpus = OpenFakeGpus();
+  const uint64_t for_work = Holdings().streams;
+  Gpu& gpu = gpus->at(0);
+  std::vector<void*> waiting, made;
+  const auto take_all = [&] {
+    EXPECT_TRUE(gpu.CopyStream(Gpu::Way::kDown).ok() && gpu.CopyStream(Gpu::Way::kUp).ok());
+    for (size_t i = 0; i < kMadeStreams; ++i) made.push_back(*gpu.MakeStream());
+    while (void* const stream = gpu.TakeWaitStream()) waiting.push_back(stream);
+    return Holdings().streams;
+  };
+  const uint64_t streams = Ask<uint64_t>(gpu, take_all) - for_work + kWorkStreams;
+  EXPECT_GE(waiting.size(), 8U);
+  EXPECT_LE(streams, 32U);
+  (void)Ask<int>(gpu, [&] {
+    for (void* const stream : made) gpu.EndStream(stream);
+    for (void* const stream : waiting) gpu.GiveWaitStream(stream);
+    return 0;
+  });
 }
 
 TEST(GpusTest, AGpuThatCannotBeUsedIsLeftOut) {
