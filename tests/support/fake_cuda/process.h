@@ -56,7 +56,7 @@ struct Settings {
   size_t bytes = 0, granularity = 0;
   bool host_access = true;
   uint64_t delay_us = 0;
-  uint64_t stuck = 0;  // which operation never ends; 0: none
+  uint64_t stuck = 0;                             // which operation never ends; 0: none
   std::map<std::pair<int, int>, int> attributes;  // by device, or kAnyDevice, and attribute
   std::vector<std::pair<int, int>> no_peers;      // by the node's numbers
 };
