@@ -14,13 +14,13 @@
  * stream (CUstream or cudaStream_t, cast to spcclStream_t; NULL: the legacy default stream of the
  * buffers' GPU, whichever the thread has chosen). The call then only enqueues, as NCCL's does: the
  * operation begins when the stream gets there, and what is put on the stream after it begins when
- * it has ended. Its errors come from spcclCommGetAsyncError; the stream goes on after an error, too, with what is then in the buffers.
- * The process must have initialised CUDA (cudaSetDevice, cuInit) before spcclCommInitRank. Managed
- * memory, and host memory that is registered with CUDA, are host memory. All buffers of an
- * operation are on GPUs, on all ranks, or none is. Memory that cannot be handed over to the daemon
- * is copied through the host. Under stream capture a call becomes part of the graph; each replay
- * takes its place in the communicator's order when it gets there, so let it end before other calls
- * on the same communicator.
+ * it has ended. Its errors come from spcclCommGetAsyncError; the stream goes on after an error,
+ * too, with what is then in the buffers. The process must have initialised CUDA (cudaSetDevice,
+ * cuInit) before spcclCommInitRank. Managed memory, and host memory that is registered with CUDA,
+ * are host memory. All buffers of an operation are on GPUs, on all ranks, or none is. Memory that
+ * cannot be handed over to the daemon is copied through the host. Under stream capture a call
+ * becomes part of the graph; each replay takes its place in the communicator's order when it gets
+ * there, so let it end before other calls on the same communicator.
  *
  * Threads. Every function may be called from any thread. Operations of one communicator are ordered
  * by their calls, so threads that share one must agree on the order among themselves, as NCCL asks.
@@ -327,8 +327,7 @@ SPCCL_API spcclResult_t spcclScatter(const void* sendbuff, void* recvbuff, size_
  * So one thread can make and use several ranks, on GPU memory also on one stream. Calls on one
  * communicator, and on one host stream, keep their order; others of a group have none, as in NCCL:
  * on a CUDA stream, too, one must not need what a call on another communicator of the same group
- * writes. Groups nest; the inner ends do nothing. All other
- * calls act at once.
+ * writes. Groups nest; the inner ends do nothing. All other calls act at once.
  *
  * An error in a collected call is returned by the call, and again by the outermost spcclGroupEnd,
  * which then starts nothing. Otherwise spcclGroupEnd returns the first error of what it started; of
