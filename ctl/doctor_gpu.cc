@@ -140,6 +140,15 @@ Check CheckUse(const v1::Gpus& daemon) {
                     : absl::StrCat("none: ", Printable(daemon.unused())),
       .why = "what spccld does not use is copied through the host by the programs",
       .remedy = fine ? "" : AdviceOf(daemon)};
+  if (!daemon.refused().empty()) {
+    check.verdict = Verdict::kWarning;
+    for (const std::string& refused : daemon.refused()) {
+      absl::StrAppend(&check.found, "; not used: the driver's ", Printable(refused));
+    }
+    check.remedy =
+        "jobs that span used and unused GPUs of a node fail: free it, or look at dmesg for Xid "
+        "errors, then restart spccld";
+  }
   const std::string broken =
       Lacking(daemon, [](const v1::Gpu& gpu) { return !gpu.failure().empty(); });
   if (broken.empty()) return check;

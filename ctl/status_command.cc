@@ -73,6 +73,9 @@ void PrintGpus(const v1::Gpus& gpus, Context* context) {
     if (!gpu.failure().empty()) context->out() << ", FAILED: " << Printable(gpu.failure());
     context->out() << "\n";
   }
+  for (const std::string& refused : gpus.refused()) {
+    context->out() << "              not used: the driver's " << Printable(refused) << "\n";
+  }
 }
 
 void PrintStatus(const v1::GetStatusResponse& response, Context* context) {

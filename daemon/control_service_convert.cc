@@ -332,6 +332,7 @@ void FillGpus(const GpuFacts& from, v1::Gpus* to) {
   to->set_driver(from.driver);
   to->set_nccl(from.nccl);
   to->set_has_nccl(from.has_nccl);
+  for (const std::string& refused : from.refused) to->add_refused(refused);
   for (const GpuFact& gpu : from.gpus) {
     v1::Gpu& said = *to->add_gpus();
     said.set_id(gpu.id);

@@ -110,6 +110,7 @@ GpuFacts LookAtRefusal(const absl::Status& refusal, bool driver_named, const std
 GpuFacts LookAtGpus(runtime::Gpus& gpus) {
   GpuFacts facts;
   facts.use = GpusUsed::kUsed;
+  facts.refused = gpus.refused();
   const cuda::Driver& driver = *gpus.driver();
   int version = 0;
   if (driver.DriverGetVersion(&version) == cuda::kSuccess) {

@@ -45,6 +45,7 @@ struct GpuFacts {
   std::string nccl;    // "NCCL 2.28.9 (libnccl.so.2)", or why there is none; empty: not looked for
   bool has_nccl = false;
   std::vector<GpuFact> gpus;
+  std::vector<std::string> refused;  // as runtime::Gpus says it
 };
 
 // Tries each GPU, on its issuing thread; waits for that.

@@ -120,6 +120,17 @@ TEST_F(ContextTest, StatusSaysWhyGpusAreNotUsed) {
   EXPECT_EQ(gpus["advice"], "install it");
 }
 
+TEST_F(ContextTest, StatusNamesGpusThatAreNotUsedBesideOthers) {
+  core_.Update([&](Snapshot* snapshot) {
+    snapshot->core.gpus.use = daemon::GpusUsed::kUsed;
+    snapshot->core.gpus.gpus.push_back({.name = "NVIDIA H100"});
+    snapshot->core.gpus.refused = {"GPU 1: out of memory"};
+  });
+  EXPECT_THAT(Tool({"status"}).out,
+              AllOf(HasSubstr("0 NVIDIA H100"),
+                    HasSubstr("              not used: the driver's GPU 1: out of memory\n")));
+}
+
 TEST_F(ContextTest, Status) {
   const ToolRun run = Tool({"status"});
   EXPECT_EQ(run.code, kFine);

@@ -115,6 +115,16 @@ TEST_F(DoctorGpuTest, NcclIsNotMissedWhereNobodyWantsIt) {
   EXPECT_THAT(checks.at("libnccl").remedy, HasSubstr("gpu.nccl"));
 }
 
+TEST_F(DoctorGpuTest, AGpuThatIsNotUsedBesideOthersIsAWarning) {
+  Driver();
+  v1::Gpus gpus = TwoGpus();
+  gpus.add_refused("GPU 1: out of memory");
+  const Check check = All({.cuda = true, .nccl = true}, &gpus).at("GPUs of spccld");
+  EXPECT_EQ(check.verdict, Verdict::kWarning);
+  EXPECT_EQ(check.found, "2 used, driver 13.0; not used: the driver's GPU 1: out of memory");
+  EXPECT_THAT(check.remedy, HasSubstr("restart spccld"));
+}
+
 TEST_F(DoctorGpuTest, WhatTheDaemonLacksAndWhatToDo) {
   Driver();
   fake_.Put("/tmp/nvidia-mps/control", "");

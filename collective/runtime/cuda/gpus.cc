@@ -109,6 +109,7 @@ class DriverGpus final : public Gpus {
         gpus_.push_back(*std::move(gpu));
         continue;
       }
+      refused_.push_back(absl::StrCat("GPU ", ordinal, ": ", gpu.status().message()));
       if (absl::IsNotFound(first)) first = absl::UnavailableError(gpu.status().message());
       Log(LogLevel::kWarning, "gpu", "a GPU cannot be used",
           {{"gpu", absl::StrCat(ordinal)}, {"reason", std::string(gpu.status().message())}});
@@ -131,6 +132,7 @@ class DriverGpus final : public Gpus {
     }
     return nullptr;
   }
+  const std::vector<std::string>& refused() const override { return refused_; }
   bool reach(size_t from, size_t to) const override { return reach_[from][to]; }
 
  private:
@@ -152,6 +154,7 @@ class DriverGpus final : public Gpus {
   const std::shared_ptr<const cuda::Driver> driver_;
   const device::CodecTable& codec_;
   std::vector<std::unique_ptr<GpuDevice>> gpus_;
+  std::vector<std::string> refused_;
   std::vector<std::vector<bool>> reach_;
 };
 

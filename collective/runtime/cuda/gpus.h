@@ -105,6 +105,8 @@ class Gpus {
   virtual Gpu& at(size_t index) = 0;
   // nullptr: not one of them.
   virtual Gpu* Find(const cuda::Uuid& uuid) = 0;
+  // Of those that cannot be used, which by the driver's numbers, and why: "GPU 1: out of memory".
+  virtual const std::vector<std::string>& refused() const = 0;
   // Whether kernels of one reach the other's memory.
   virtual bool reach(size_t from, size_t to) const = 0;
 };

@@ -145,6 +145,8 @@ TEST(GpusTest, AGpuThatCannotBeUsedIsLeftOut) {
   const auto gpus = OpenFakeGpus();
   EXPECT_EQ(gpus->count(), static_cast<size_t>(kFakeGpus - 1));
   EXPECT_EQ(gpus->at(0).index(), 0);
+  ASSERT_EQ(gpus->refused().size(), 1u);
+  EXPECT_TRUE(gpus->refused()[0].starts_with("GPU 0: cuDevicePrimaryCtxRetain: "));
 }
 
 // For who can do without: nothing is freed for it, nor more than half taken.
