@@ -62,7 +62,7 @@ while [ $# -gt 0 ]; do
     -h | --help) usage && exit 0 ;;
     --dry-run) dry=yes ;;
     --bin | --spccl | --nccl | --out | --only | --arch | --limit | --total)
-      [ $# -ge 2 ] || die "$1 takes a value"
+      [ -n "${2:-}" ] || die "$1 takes a value"
       printf -v "${1#--}" '%s' "$2"
       shift
       ;;
@@ -221,15 +221,22 @@ fi
 kernels="${SPCCL_GPU_KERNELS:-$bin/libspccl_device.so}"
 will_build=no
 if [ "$dry" = yes ] && [ "$builds" = yes ] && wanted build; then will_build=yes; fi
+no_kernels='' # for the steps that take them
 if [ -z "$why_not" ] && [ "$will_build" = no ] && [ -z "${SPCCL_GPU_KERNELS:-}" ] &&
   [ ! -f "$kernels" ]; then
-  why_not="no libspccl_device.so in $bin"
-  [ "$dry" = yes ] || fail kernels "$why_not: see tests/gpu/build.sh"
+  no_kernels="no libspccl_device.so in $bin"
+  for name in codec bench ranks-2 ranks-4 ranks-8 nccl memcheck racecheck; do
+    if wanted "$name" && [ "$dry" = no ]; then fail kernels "$no_kernels: see tests/gpu/build.sh" && break; fi
+  done
 fi
+# Of a dry run, whose programs may not be there: to run what is not fails.
+no_program() {
+  if [ "$dry" = yes ] && [ "$will_build" = no ] && [ ! -x "$bin/$1" ]; then echo "no $1 in $bin"; fi
+}
 
 codec_options="${SPCCL_GPU_CODEC_OPTIONS:-}" passed_before="$passed"
 # shellcheck disable=SC2086  # options, one a word, for slow places
-step codec yes 90 "$bin/gpu-codec-suite" "$kernels" $codec_options
+step_if codec "${no_kernels:-$(no_program gpu-codec-suite)}" yes 90 "$bin/gpu-codec-suite" "$kernels" $codec_options
 if [ -n "$codec_options" ] && [ "$passed" -gt "$passed_before" ]; then
   lacks "codec: all but $codec_options" "SPCCL_GPU_CODEC_OPTIONS"
 fi
@@ -237,13 +244,13 @@ fi
 bench_s=$((total - (SECONDS - started)))
 for most in 110 "$limit"; do [ "$bench_s" -le "$most" ] || bench_s="$most"; done
 bench_s=$((bench_s > 21 ? bench_s - 20 : 1))
-step bench yes 110 "$bin/gpu-codec-bench" "$kernels" --seconds "$bench_s" --json "$out/bench.jsonl"
-step order yes 40 "$bin/gpu-order-test"
-step ipc yes 30 "$bin/gpu-ipc-test"
+step_if bench "${no_kernels:-$(no_program gpu-codec-bench)}" yes 110 "$bin/gpu-codec-bench" "$kernels" --seconds "$bench_s" --json "$out/bench.jsonl"
+step_if order "$(no_program gpu-order-test)" yes 40 "$bin/gpu-order-test"
+step_if ipc "$(no_program gpu-ipc-test)" yes 30 "$bin/gpu-ipc-test"
 
 # What may be skipped shares what is left: what the product does comes before what looks once more at the
 # kernels.
-no_perf="$(find_no_perf)"
+no_perf="${no_kernels:-$(find_no_perf)}"
 no_nccl="$no_perf"
 if [ -z "$no_nccl" ] && [ -z "$nccl" ]; then no_nccl="no NCCL named: see --nccl"; fi
 for ranks in 2 4 8; do
@@ -257,6 +264,7 @@ step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-o
 sanitizer="$(find_sanitizer || true)"
 no_sanitizer=''
 [ -n "$sanitizer" ] || no_sanitizer="no compute-sanitizer"
+no_sanitizer="${no_kernels:-${no_sanitizer:-$(no_program gpu-codec-suite)}}"
 for tool in memcheck racecheck; do
   step_if "$tool" "$no_sanitizer" no 60 "${sanitizer:-compute-sanitizer}" --tool "$tool" \
     --error-exitcode 1 "$bin/gpu-codec-suite" "$kernels" --thin 100 --large 0

@@ -112,7 +112,8 @@ class RunTest(unittest.TestCase):
     def test_a_dry_run_says_what_would_be_skipped_here_and_its_command(self):
         status, found = self.run_pretending("--dry-run", "--only", "order,ranks-2")
         self.assertEqual(status, 0, found)
-        self.assertRegex(found["order"][1], "^no libspccl_device.so in .*; else .*gpu-order-test$")
+        self.assertRegex(found["order"][1], "^no gpu-order-test in .*; else .*gpu-order-test$")
+        self.assertRegex(found["ranks-2"][1], "^no libspccl_device.so in .*; else .*ranks.sh ")
         self.pretend()
         status, found = self.run_pretending("--dry-run", "--only", "order,ranks-2")
         self.assertEqual(status, 0, found)
@@ -216,9 +217,19 @@ class RunTest(unittest.TestCase):
             self.assertEqual(found[step], ("SKIP", "the build failed"))
 
     def test_fails_where_there_are_no_kernels(self):
+        self.pretend()
+        (self.bin / "libspccl_device.so").unlink()
         status, found = self.run_pretending("--only", "codec,order")
         self.assertEqual(status, 1, found)
-        self.assertIn("FAIL: kernels; skipped: codec, order (no libspccl_device.so in ", last_line(found))
+        self.assertIn("FAIL: kernels; skipped: codec (no libspccl_device.so in ", last_line(found))
+        self.assertEqual(found["order"][0], "PASS")
+
+    def test_what_takes_no_kernels_needs_none(self):
+        self.pretend()
+        (self.bin / "libspccl_device.so").unlink()
+        status, found = self.run_pretending("--only", "order,ipc")
+        self.assertEqual(status, 0, found)
+        self.assertEqual(found["last"][0], "PASS of order,ipc alone")
 
     def test_a_failure_is_told_and_the_others_still_run(self):
         self.pretend(gpu_order_test="echo words out of order; exit 1")
@@ -243,7 +254,7 @@ class RunTest(unittest.TestCase):
         self.assertIn("no driver", found["codec"][1])
 
     def test_refuses_what_it_does_not_know(self):
-        for options in [["--frob"], ["--only", "codec,frob"], ["--only", ","], ["--bin"], ["--limit", "soon"],
+        for options in [["--frob"], ["--only", "codec,frob"], ["--only", ","], ["--only", ""], ["--bin"], ["--limit", "soon"],
                         ["--total", "0"], ["--limit", "1" * 20]]:
             self.assertEqual(run(*options)[0], 2, options)
 
