@@ -20,6 +20,15 @@ absl::Status CannotExport(std::string_view why) {
       absl::StrCat("the memory cannot be handed over: ", std::string(why)));
 }
 
+// Of a pointer that the driver was asked about: it does not know it, or knows no GPU's memory yet,
+// or any more. After any other error, one that sticks to the context, say, what is a GPU's must not
+// be taken for the host's.
+bool MeansTheHosts(cuda::Result asked) {
+  return asked == cuda::kErrorInvalidValue || asked == cuda::kErrorNotInitialized ||
+         asked == cuda::kErrorDeinitialized || asked == cuda::kErrorInvalidDevice ||
+         asked == cuda::kErrorInvalidContext;
+}
+
 template <typename T>
 bool Attribute(const cuda::Driver& driver, int attribute, uint64_t address, T* value) {
   return driver.PointerGetAttribute(value, attribute, address) == cuda::kSuccess;
@@ -40,9 +49,11 @@ absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Find(const void*
   const cuda::Driver* const cuda = driver();
   const auto address = reinterpret_cast<uint64_t>(data);
   uint64_t id = 0;
-  if (cuda == nullptr || !Attribute(*cuda, cuda::kPointerAttributeBufferId, address, &id)) {
-    return std::shared_ptr<const DeviceMemory>();
-  }
+  if (cuda == nullptr) return std::shared_ptr<const DeviceMemory>();
+  const cuda::Result asked =
+      cuda->PointerGetAttribute(&id, cuda::kPointerAttributeBufferId, address);
+  if (MeansTheHosts(asked)) return std::shared_ptr<const DeviceMemory>();
+  SPCCL_RETURN_IF_ERROR(cuda->ToStatus(asked, "asking whose memory a buffer is"));
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(id);
   if (found != known_.end() && (found->second == nullptr || found->second->Contains(address, 1))) {

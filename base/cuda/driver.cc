@@ -94,6 +94,9 @@ absl::Status TooOld(const Driver& driver, const std::string& name, const char* m
       return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU"));
     }
   }
+  if (driver.Init == nullptr) {
+    return absl::NotFoundError(absl::StrCat(name, " is no CUDA driver: it has no ", missing));
+  }
   return absl::UnimplementedError(
       absl::StrCat("the CUDA driver ", name, " is too old: it has no ", missing));
 }

@@ -119,8 +119,8 @@ namespace spccl::cuda {
 class Driver {
  public:
   // Loads the library (empty: the system's, libcuda.so.1) and initialises it. NotFound: there is no
-  // such library, or it finds no GPU. Unimplemented: it finds some, but lacks a function, which is
-  // named: it is too old. Unavailable: it does not work.
+  // such library, it is none of CUDA, or it finds no GPU. Unimplemented: it finds some, but lacks a
+  // function, which is named: it is too old. Unavailable: it does not work.
   static absl::StatusOr<std::shared_ptr<const Driver>> Load(const std::string& library = "");
   // Only if this process has loaded and initialised it already, or if `library` is named; null
   // otherwise. Costs a program that uses no GPU nothing, and initialises nothing for it: one that

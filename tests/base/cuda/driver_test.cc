@@ -39,6 +39,12 @@ TEST(DriverTest, ALibraryThatLacksAFunctionIsTooOldAndTheFunctionIsNamed) {
   EXPECT_EQ(Driver::LoadIfInUse(SPCCL_OLD_CUDA_LIBRARY), nullptr);
 }
 
+TEST(DriverTest, ALibraryOfSomethingElseIsNoDriver) {
+  const auto driver = Driver::Load("libm.so.6");
+  EXPECT_TRUE(absl::IsNotFound(driver.status())) << driver.status();
+  EXPECT_THAT(std::string(driver.status().message()), HasSubstr("libm.so.6 is no CUDA driver"));
+}
+
 #ifdef SPCCL_CUDA_STUB
 TEST(DriverTest, TheToolkitsStubHasEveryFunctionAndNoGpu) {
   const auto driver = Driver::Load(SPCCL_CUDA_STUB);
