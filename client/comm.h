@@ -32,6 +32,9 @@ class Comm {
   const std::shared_ptr<Session>& session() const { return session_; }
   // Asked for at the first call (blocks for the daemon's reply); null: there are none.
   Relay* relay();
+  // Held from the first half of a call on GPU memory to its second (client/gpu_call.h): the order
+  // on the stream, of calls of several threads, is the communicator's.
+  std::mutex& gpu_order() { return gpu_order_; }
   // Runs the operations that name no stream.
   const std::shared_ptr<Stream>& null_stream() const { return null_stream_; }
 
@@ -94,6 +97,7 @@ class Comm {
   const int rank_, ranks_;
   const std::shared_ptr<Stream> null_stream_;
 
+  std::mutex gpu_order_;
   std::once_flag relay_asked_;
   std::unique_ptr<Relay> relay_;
 

@@ -1,6 +1,7 @@
 #include "client/group.h"
 
 #include <algorithm>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -58,6 +59,20 @@ std::vector<std::vector<size_t>> RoundsOf(const std::vector<Launch>& launches) {
   return rounds;
 }
 
+// The order of each of these launches' communicators, where it matters: on GPU memory. Always in
+// the same order of communicators, as another thread's group may have them too.
+std::vector<std::unique_lock<std::mutex>> LockOrders(const std::vector<Launch>& launches,
+                                                     const std::vector<size_t>& round) {
+  std::vector<Comm*> comms;
+  for (const size_t i : round) {
+    if (launches[i].gpu) comms.push_back(launches[i].comm.get());
+  }
+  std::ranges::sort(comms);
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (Comm* const comm : comms) locks.emplace_back(comm->gpu_order());
+  return locks;
+}
+
 absl::Status ResultOnNullStream(Operation& op) {
   op.comm().null_stream()->Wait(op);
   return op.result();
@@ -67,6 +82,8 @@ absl::Status ResultOnNullStream(Operation& op) {
 
 absl::Status LaunchNow(Process& process, const Launch& launch) {
   const bool waits = launch.waits();
+  std::unique_lock<std::mutex> order;
+  if (launch.gpu) order = std::unique_lock(launch.comm->gpu_order());
   SPCCL_ASSIGN_OR_RETURN(const Begun begun, Begin(process, launch, waits));
   SPCCL_RETURN_IF_ERROR(EnqueueEnd(process, launch, begun));
   return waits ? ResultOnNullStream(*begun.op) : absl::OkStatus();
@@ -99,6 +116,7 @@ absl::Status Group::LaunchAll(Process& process) {
   };
   std::vector<std::optional<Begun>> begun(launches_.size());
   for (const std::vector<size_t>& round : RoundsOf(launches_)) {
+    const auto orders = LockOrders(launches_, round);
     for (const size_t i : round) {
       auto one = Begin(process, launches_[i], /*may_block=*/false);
       note(launches_[i], one.status());

@@ -1,7 +1,9 @@
 // One thread that uses several ranks on GPU memory, and the default streams of several GPUs.
+#include <atomic>
 #include <cstdint>
 #include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/include/spccl/spccl.h"
@@ -81,6 +83,37 @@ int SumManyOfOneRankFirst(const RankWorld& world, const Report& report) {
 
 TEST_P(GpuGroupTest, ManyCallsOfOneRankLeaveTheOtherItsPlace) {
   EXPECT_TRUE(Run(1, SumManyOfOneRankFirst));
+}
+
+// On the stream, too, the calls of threads must be in the communicator's order.
+int SumInThreads(const RankWorld& world, const Report& report) {
+  const GpuProgram gpu(LoadFakeDriver());
+  const cuda::Stream stream = gpu.NewStream();
+  std::vector<void*> buffers;
+  for (int i = 0; i < 4; ++i) {
+    buffers.push_back(gpu.Allocate(kCount * sizeof(float)));
+    gpu.Upload(Filled(kCount, 5), buffers.back(), stream);
+  }
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (void* const buffer : buffers) {
+    threads.emplace_back([&, buffer] {
+      for (int call = 0; call < 50; ++call) {
+        failed += spcclAllReduce(buffer, buffer, kCount, spcclFloat32, spcclSum, world.comm,
+                                 AsStream(stream)) != spcclSuccess;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  MUST(failed == 0);
+  for (void* const buffer : buffers) {
+    MUST(gpu.Download<float>(buffer, kCount, stream) == Filled(kCount, 5));
+  }
+  return 0;
+}
+
+TEST_P(GpuGroupTest, ThreadsMayCallOnOneStream) {
+  EXPECT_TRUE(Run(1, SumInThreads));
 }
 
 void AwaitGate(void* data) {

@@ -408,6 +408,16 @@ TEST_F(GpuLaunchTest, MoreThanThereIsAtThePointerIsRefused) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
+TEST_F(GpuLaunchTest, WhereTheDriverFailsMemoryIsNotTakenForTheHosts) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  Fake().Fail("cuPointerGetAttribute", 1, cuda::kErrorIllegalAddress);
+  EXPECT_EQ(Copy(memory, memory, comm), spcclSystemError);
+  EXPECT_THAT(LastError(comm), HasSubstr("asking whose memory a buffer is: CUDA_ERROR_ILLEGAL"));
+  EXPECT_EQ(HealthOf(comm), spcclSuccess);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(GpuLaunchTest, APointerBetweenElementsIsRefused) {
   ExpectPointersBetweenElementsAreRefused();
 }

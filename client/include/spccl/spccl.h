@@ -175,8 +175,9 @@ SPCCL_API spcclResult_t spcclCommInitAll(spcclComm_t* comms, int nranks, const i
 /* Waits for this rank's outstanding operations on `comm`, on all streams, whatever their results;
  * then leaves the communicator and frees the handle, its registrations included. Other ranks need
  * not do so at the same time. A communicator that has failed, or whose daemon has died, is
- * destroyed without an error. spcclInvalidArgument: NULL or no handle. spcclInvalidUsage: already
- * destroyed, or the parent's. */
+ * destroyed without an error. Replays of CUDA graphs with calls on it must have ended: what they
+ * would still call moves nothing. spcclInvalidArgument: NULL or no handle. spcclInvalidUsage:
+ * already destroyed, or the parent's. */
 SPCCL_API spcclResult_t spcclCommDestroy(spcclComm_t comm);
 
 /* Ends the communicator for all its ranks and frees this rank's handle. Outstanding operations end
@@ -259,7 +260,7 @@ SPCCL_API spcclResult_t spcclCommRegister(const spcclComm_t comm, void* buff, si
 
 /* Takes back one registration of the same `comm`. NULL does nothing. The memory itself stays the
  * caller's. spcclInvalidUsage: the handle is not one of `comm`, or an operation that uses the
- * memory is unfinished. */
+ * memory is unfinished (memory of a GPU may be given back then, and stays until it is). */
 SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle);
 
 /* ---- Collectives -------------------------------------------------------------------------------
