@@ -34,11 +34,13 @@ uint64_t InputBytes(const OpDesc& op, uint32_t ranks, const std::vector<uint32_t
 constexpr uint32_t kNobody = UINT32_MAX;
 
 // What one rank (kNobody: none of them) is told of an operation's end. The rank at fault gets the
-// error itself, the others an error that names it.
+// error itself, the others an error that names it. Where ranks disagree (FailedPrecondition) none
+// is more at fault than another: all get that.
 absl::Status StatusFor(uint32_t rank, const RunningOp& running, const runtime::OpResult& result) {
   const int culprit = result.culprit_rank;
   const bool is_known = culprit >= 0 && static_cast<size_t>(culprit) < running.rank_names->size();
-  if (result.status.ok() || !is_known || static_cast<uint32_t>(culprit) == rank) {
+  if (result.status.ok() || absl::IsFailedPrecondition(result.status) || !is_known ||
+      static_cast<uint32_t>(culprit) == rank) {
     return result.status;
   }
   // acquire: pairs with Cancel()'s store. A reason to cancel names the culprit itself.

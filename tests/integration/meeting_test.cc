@@ -90,6 +90,26 @@ TEST_F(MeetingTest, RanksThatDisagreeOnTheSizeAreNamedEverywhere) {
   }
 }
 
+int SumOfAnotherCount(RankContext& context) {
+  std::vector<float> data(100 + context.rank, 1);
+  ReportResult(context, spcclAllReduce(data.data(), data.data(), data.size(), spcclFloat32,
+                                       spcclSum, context.comm, nullptr));
+  return 0;
+}
+
+// Whichever node finds it first.
+TEST_F(MeetingTest, RanksThatDisagreeOnAnOperationAreAllToldBothValues) {
+  for (int round = 0; round < 8; ++round) {
+    FaultJob job({daemons_[0].get(), daemons_[1].get()}, SumOfAnotherCount);
+    for (const ProcessEnd& end : job.processes().Wait(kPatienceMs)) {
+      const Told told = ParseResult(end.output);
+      EXPECT_EQ(told.result, spcclInvalidUsage) << end.output;
+      EXPECT_THAT(told.text,
+                  AllOf(HasSubstr("ranks disagree"), HasSubstr("of 100 "), HasSubstr("of 101 ")));
+    }
+  }
+}
+
 TEST_F(MeetingTest, RanksThatWishDifferentAlgorithmsAreToldBoth) {
   std::vector<Call> calls = {Of(0, 0, 3), Of(1, 1, 3)};
   calls[0].algorithm = "ring";

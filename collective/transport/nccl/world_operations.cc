@@ -110,7 +110,7 @@ void WorldState::CheckPlanLocked(const OperationPtr& operation, uint32_t node, u
       std::find_if(ranks.begin(), ranks.end(), [&](uint32_t one) { return NodeOf(one) == node; });
   const auto index = static_cast<uint32_t>(rank - ranks.begin());
   FailOperationLocked(operation, index,
-                      absl::InvalidArgumentError(absl::StrCat(
+                      absl::FailedPreconditionError(absl::StrCat(
                           "ranks disagree: rank ", index, " runs plan ", said,
                           "; the ranks of this node run plan ", operation->options.plan)));
 }

@@ -64,7 +64,7 @@ absl::Status CommunicatorState::CheckLocked(uint32_t worker, size_t link,
 absl::Status CommunicatorState::MismatchLocked(const Operation& operation, size_t link) const {
   const auto& said = operation.said[link];
   if (!operation.opened || !said.has_value() || *said == operation.facts) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return absl::FailedPreconditionError(absl::StrCat(
       "ranks disagree: rank ", rank_of_link[link], " (", links[link]->name(), ") called ",
       Describe(*said), "; the ranks of this node called ", Describe(operation.facts)));
 }

@@ -209,7 +209,7 @@ TEST(FabricTest, RanksThatDisagreeAreToldBothValues) {
     const auto [rank, at0] = sink0.AwaitFailure();
     EXPECT_EQ(rank, 1);
     for (const absl::Status& status : {at0, at1}) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
       EXPECT_EQ(status.message().find("ranks disagree"), 0) << status;
       for (const char* called :
            {"all_reduce of 100 float32, sum", "all_reduce of 200 float32, sum"}) {
