@@ -116,7 +116,8 @@ int KeepSumming(RankContext& context) {
       context.report(std::string("sum failed: ") + spcclGetLastError(context.comm));
       return 1;
     }
-    expected = static_cast<float>(ranks * (round % 7) + ranks * (ranks - 1) / 2);
+    const int of_ranks = ranks * (ranks - 1) / 2;  // 0 + 1 + ...
+    expected = static_cast<float>(ranks * (round % 7) + of_ranks);
     for (size_t i = 1; i < recv.size(); ++i) {
       if (recv[i] == expected) continue;
       context.report("wrong sum " + std::to_string(recv[i]));
