@@ -170,18 +170,13 @@ class StagedEnqueue final : public GpuEnqueue {
       return status;
     }
     status = EnqueueSubmittal();
-    // Also after an error: what is enqueued so far may run.
-    if (!status.ok()) Fail(status);
-    return status;
+    return status.ok() ? status : Settle(status);
   }
 
   absl::Status End() override {
     absl::Status status = work_->order->EnqueueWait(work_->use, stream_);
     if (status.ok()) status = CopyOut(driver_, *work_, stream_);
-    const absl::Status recorded = work_->places.staging->RecordLastCopy(stream_);
-    if (status.ok()) status = recorded;
-    if (!status.ok()) comm_->null_stream()->FailReserved(op_, status);
-    return status;
+    return Settle(status);
   }
 
  private:
@@ -198,10 +193,13 @@ class StagedEnqueue final : public GpuEnqueue {
     return launched;
   }
 
-  // Its place in the communicator's order cannot be given back.
-  void Fail(const absl::Status& status) {
-    (void)work_->places.staging->RecordLastCopy(stream_);
-    comm_->null_stream()->FailReserved(op_, status);
+  // Also after an error: what is enqueued so far may run, and its place in the communicator's order
+  // cannot be given back.
+  absl::Status Settle(absl::Status status) {
+    const absl::Status recorded = work_->places.staging->RecordLastCopy(stream_);
+    if (status.ok()) status = recorded;
+    if (!status.ok()) comm_->null_stream()->FailReserved(op_, status);
+    return status;
   }
 
   std::shared_ptr<Operation> op_;

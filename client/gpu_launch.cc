@@ -84,14 +84,8 @@ class CallContext {
     cuda::Context current = nullptr;
     if (driver.CtxGetCurrent(&current) != cuda::kSuccess) current = nullptr;
     if (current != nullptr && (!IsDefault(stream) || IsOn(gpu))) return;
-    pushed_ = driver.CtxPushCurrent(primary) == cuda::kSuccess;
+    pushed_.emplace(driver, primary);
   }
-  ~CallContext() {
-    cuda::Context ignored;
-    if (pushed_) (void)driver_.CtxPopCurrent(&ignored);
-  }
-  CallContext(const CallContext&) = delete;
-  CallContext& operator=(const CallContext&) = delete;
 
  private:
   // A program may have contexts of its own there.
@@ -102,7 +96,7 @@ class CallContext {
   }
 
   const cuda::Driver& driver_;
-  bool pushed_ = false;
+  std::optional<cuda::ScopedContext> pushed_;
 };
 
 // A slot for the operation; waits for room as a full stream does. An error: the session is dead.

@@ -299,32 +299,31 @@ TEST_F(SessionTest, AGoodbyeWithAReasonIsToldAsItIs) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
-TEST_F(SessionTest, ALateReplyIsAnErrorAndALateCommunicatorIsAborted) {
+// The daemon answers once the client has given up.
+void ExpectLateReply(testing::FakeDaemon* daemon, const shm::Request& request) {
   auto session = Process::Get().LiveSession();
   ASSERT_TRUE(session.ok()) << session.status();
-  daemon_.HoldReplies(shm::RequestType::kCommInit, true);
-  shm::Request request{};
-  request.type = shm::RequestType::kCommInit;
-  request.comm_init.ranks = 1;
+  daemon->HoldReplies(request.type, true);
   const auto call = (*session)->Start(request);
   ASSERT_TRUE(call.ok());
   const auto reply = (*session)->Await(*call, "waiting in a test", /*timeout_ns=*/1'000'000);
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(reply.status().message()), HasSubstr("waiting in a test"));
-  daemon_.HoldReplies(shm::RequestType::kCommInit, false);
+  daemon->HoldReplies(request.type, false);
+}
+
+TEST_F(SessionTest, ALateReplyIsAnErrorAndALateCommunicatorIsAborted) {
+  shm::Request request{};
+  request.type = shm::RequestType::kCommInit;
+  request.comm_init.ranks = 1;
+  ExpectLateReply(&daemon_, request);
   EXPECT_TRUE(daemon_.AwaitRequests(shm::RequestType::kCommAbort, 1));
 }
 
 TEST_F(SessionTest, ALateBufferIsDeregistered) {
-  auto session = Process::Get().LiveSession();
-  ASSERT_TRUE(session.ok()) << session.status();
-  daemon_.HoldReplies(shm::RequestType::kRegisterAddress, true);
   shm::Request request{};
   request.type = shm::RequestType::kRegisterAddress;
-  const auto call = (*session)->Start(request);
-  ASSERT_TRUE(call.ok());
-  EXPECT_FALSE((*session)->Await(*call, "waiting in a test", /*timeout_ns=*/1'000'000).ok());
-  daemon_.HoldReplies(shm::RequestType::kRegisterAddress, false);
+  ExpectLateReply(&daemon_, request);
   EXPECT_TRUE(daemon_.AwaitRequests(shm::RequestType::kDeregister, 1));
 }
 
