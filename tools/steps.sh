@@ -47,7 +47,8 @@ step() {
   start="$(date +%s)"
   { time "$@" >"$log" 2>&1 </dev/null || status=$?; } 2>"$log.cpu"
   seconds=$(($(date +%s) - start))
-  cpu_s="$(awk '{ print int($1 + $2) }' "$log.cpu")"
+  # The last line: of a command that was killed the shell speaks before it.
+  cpu_s="$(tail -n 1 "$log.cpu" | awk '{ print int($1 + $2) }')"
   # A step that ran ctest counts its tests; any other counts as one.
   line="$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+$' "$log" | tail -n 1)" || true
   if [ -n "$line" ]; then
