@@ -24,8 +24,6 @@ namespace {
 
 // Sets of daemons that are remembered; a job's nodes are one.
 constexpr size_t kMostSets = 256;
-constexpr size_t kMostWorlds = 8;
-static_assert(kMostWorlds <= runtime::kMadeStreams);  // each has one of each GPU
 constexpr int kMostBlocks = 12;
 // How soon an end that has to wait for ranks is looked at again.
 constexpr int64_t kLookAgainNs = 100'000'000;
@@ -58,7 +56,7 @@ int FewestMultiprocessors(runtime::Gpus& gpus) {
 // world alone keeps nobody.
 size_t MostGpuWorlds(int multiprocessors) {
   const auto fit = static_cast<size_t>(std::max(0, multiprocessors / kMostBlocks));
-  return std::clamp<size_t>(fit, 1, kMostWorlds);
+  return std::clamp<size_t>(fit, 1, runtime::kRunningWorlds);
 }
 
 // One world, and what it is given. Its nodes are numbered by ascending boot id; the first is the
@@ -100,7 +98,7 @@ struct GpuWorld final : nccl::Control {
   std::unique_ptr<nccl::World> world;
 
   // GpuWorlds' lock's.
-  bool is_used = false;  // an operation was opened, with which NCCL begins
+  bool is_used = false;  // its kernels may be on the GPUs: since an operation was opened
   size_t channels = 0;
   int64_t idle_since_ns = 0;
 };
@@ -293,6 +291,9 @@ void GpuWorlds::OnFailed(const GpuWorld* failed) {
     for (auto& [set, known] : sets_) {
       if (known.world.get() == failed) known.world = nullptr;
     }
+    for (const auto& world : worlds_) {
+      if (world.get() == failed) world->is_used = false;
+    }
   }
   changed_.notify_all();
 }
@@ -300,7 +301,8 @@ void GpuWorlds::OnFailed(const GpuWorld* failed) {
 void GpuWorlds::Leave(const std::shared_ptr<GpuWorld>& world) {
   {
     const std::lock_guard lock(mutex_);
-    --world->channels;
+    // While nobody is in it, it takes no room from others.
+    if (--world->channels == 0) world->is_used = false;
     world->idle_since_ns = MonotonicNanos();
   }
   changed_.notify_all();

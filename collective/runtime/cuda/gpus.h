@@ -51,8 +51,8 @@ class Gpu {
   // once; made when it is first asked for. Issuing thread.
   enum class Way : uint8_t { kDown, kUp };
   virtual absl::StatusOr<void*> CopyStream(Way way) = 0;
-  // A stream for good, until EndStream: when what is on it has ended, it goes. No more than
-  // kMadeStreams (hardware_queues.h) at a time. Issuing thread.
+  // A stream for good, until EndStream: when what is on it has ended, it goes. On no more than
+  // kRunningWorlds (hardware_queues.h) something runs at a time. Issuing thread.
   virtual absl::StatusOr<void*> MakeStream() = 0;
   virtual void EndStream(void* stream) = 0;
   // Ranks that a stream waits for: one more, or less. Meanwhile no memory is freed, which would

@@ -15,10 +15,13 @@ inline constexpr size_t kHardwareQueues = 32;
 inline constexpr size_t kWorkStreams = 8;
 // By Gpu::Way.
 inline constexpr size_t kCopyStreams = 2;
-// By Gpu::MakeStream, at a time: one for each world of NCCL's that runs.
-inline constexpr size_t kMadeStreams = 8;
+// Worlds of NCCL's that run at a time. Each has a stream by Gpu::MakeStream, and two of NCCL's own,
+// one of which waits for the end of each kernel; one more is NCCL's for all of them.
+inline constexpr size_t kRunningWorlds = 4;
+inline constexpr size_t kOwnStreamsOfNccl = 2 * kRunningWorlds + 1;
 // Those that wait for ranks have what is left. What is more than that is asked for, again and
 // again.
-inline constexpr size_t kWaitStreams = kHardwareQueues - kWorkStreams - kCopyStreams - kMadeStreams;
+inline constexpr size_t kWaitStreams =
+    kHardwareQueues - kWorkStreams - kCopyStreams - kRunningWorlds - kOwnStreamsOfNccl;
 
 }  // namespace spccl::runtime
