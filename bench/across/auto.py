@@ -6,8 +6,8 @@ communicator, the settings in turn (spccl-perf --settings): all have the same pl
 the same moment. Medians count. Auto may be 5% slower than the fastest fixed setting, and at 0% of
 zeros 3% slower than dense.
 
-Operations of less than 5 ms are measured after 120 of each setting, in which auto's trials of ways end;
-of longer ones the trials are measured along.
+What is measured comes after 120 operations of each setting, in which auto's trials of ways end, or as many as
+fit in two seconds, three at least: of operations of more than some 20 ms trials are measured along.
 
 The fastest of many medians is mostly a lucky one. So a point that misses is run again, with four
 times the operations, auto against dense and the fastest only; what that gives counts.
@@ -76,9 +76,8 @@ def iterations(size, rate, options):
     return max(3, min(15 * options.iters, count))
 
 
-def warmup(size, rate):
-    """Enough for the trials of auto to end, where that is soon."""
-    return 120 if seconds_of(size, rate) < 0.005 else 3
+# Enough for the trials of auto to end, where that is soon.
+WARMUP, WARMUP_SECONDS = 120, 2
 
 
 class Sweep:
@@ -100,10 +99,10 @@ class Sweep:
 
     def run(self, launch, lab, size, settings, iters, again):
         place = Place(lab, launch.hosts, 1)
-        work = Work(self.options.op, size, launch.sparsity, iters, warmup(size, launch.rate))
+        work = Work(self.options.op, size, launch.sparsity, iters, WARMUP)
         command = self.runner.perf("spccl-perf", place, work) + self.runner.on_daemons(place)
         command.remove("--check")
-        command += ["--positions", launch.positions]
+        command += ["--positions", launch.positions, "--warmup-time", WARMUP_SECONDS]
         for setting in settings:
             command += ["--settings", setting]
         label = " ".join(map(str, launch)) + f", {size} bytes"

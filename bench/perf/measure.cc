@@ -110,9 +110,21 @@ absl::Status MeasureTurn(Team& team, Backend& backend, Input& input, int count, 
   return absl::OkStatus();
 }
 
+// Operations of a warm-up that is limited in time which run in any case: the last one's time
+// counts.
+constexpr int kTimedWarmUp = 3;
+
 absl::Status WarmUp(Team& team, Backend& backend, Input& input, const Options& options) {
   std::vector<double> times;
-  return RunTimed(team, backend, input, options.warmup, &times);
+  if (options.warmup_seconds == 0 || options.warmup <= kTimedWarmUp) {
+    return RunTimed(team, backend, input, options.warmup, &times);
+  }
+  SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, kTimedWarmUp, &times));
+  // The slowest rank's, so that all run as many.
+  SPCCL_RETURN_IF_ERROR(team.MaxOverRanks(times));
+  const double fit = options.warmup_seconds * 1e6 / std::max(times.back(), 1.0);
+  const auto more = static_cast<int>(std::clamp<double>(fit, kTimedWarmUp, options.warmup));
+  return RunTimed(team, backend, input, more - kTimedWarmUp, &times);
 }
 
 // Operations that a setting is in force for, at a time: the first is not measured.

@@ -72,6 +72,10 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
   app.add_option("--warmup", options.warmup, "operations before them, of each setting")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  app.add_option("--warmup-time", options.warmup_seconds,
+                 "about as many of them as take so many seconds, but three at least and --warmup "
+                 "at most (default: --warmup)")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--check", options.check, "compare a result with what it must be");
   app.add_flag("--json", options.json, "print one object a line");
 }

@@ -39,6 +39,8 @@ struct Options {
   bool in_place = false;
   int iters = 20;
   int warmup = 5;
+  double warmup_seconds =
+      0;  // about, of each setting, where that is fewer operations; 0: no matter
   bool check = false;
   bool json = false;
   std::string runtime_dir;    // of a running daemon; empty: a private one

@@ -75,7 +75,8 @@ std::string TableHead(std::string_view tool, const Options& options) {
       ", buffers ", options.buffers,
       options.device == "host" ? "" : absl::StrCat(", device ", options.device),
       options.captured ? ", captured" : "", options.in_place ? ", in place" : "", ", ",
-      options.iters, " iterations after ", options.warmup, "\n",
+      options.iters, " iterations after ", options.warmup_seconds > 0 ? "up to " : "",
+      options.warmup, "\n",
       absl::StrFormat("#%12s %10s %10s %10s %9s %9s %7s %9s  %s\n", "bytes", "min us", "p50 us",
                       "mean us", "algbw GB/s", "busbw GB/s", "wrong", "wire/dense",
                       "sends by format and phase, threads' time"));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace spccl::bench {
@@ -109,6 +110,37 @@ TEST(Measure, SettingsTakeTurns) {
     EXPECT_EQ(one.wire_bytes, 10);
     EXPECT_EQ(one.spent_us, (std::map<std::string, double>{{"encode", 4}}));
   }
+}
+
+// In which an operation takes another rank so long.
+class WithASlowRank : public Alone {
+ public:
+  explicit WithASlowRank(double us) : us_(us) {}
+  absl::Status MaxOverRanks(std::span<double> values) override {
+    std::fill(values.begin(), values.end(), us_);
+    return absl::OkStatus();
+  }
+
+ private:
+  const double us_;
+};
+
+TEST(Measure, WarmsUpForATimeByTheSlowestRank) {
+  const auto warm_up = [](double us, int at_most) {
+    WithASlowRank team(us);
+    Copy backend(/*faulty=*/false, /*in_place=*/false);
+    Options options = Four();
+    options.check = false;
+    options.warmup = at_most;
+    options.warmup_seconds = 2;
+    EXPECT_TRUE(Measure(team, backend, kProblem, options).ok());
+    return backend.runs - options.iters;
+  };
+  EXPECT_EQ(warm_up(100'000, 120), 20);
+  EXPECT_EQ(warm_up(100'000, 7), 7);
+  EXPECT_EQ(warm_up(5'000'000, 120), 3);
+  EXPECT_EQ(warm_up(5'000'000, 2), 2);
+  EXPECT_EQ(warm_up(0, 120), 120);
 }
 
 TEST(Measure, FindsAWrongElement) {

@@ -20,20 +20,21 @@ ParsedOptions Parse(std::vector<const char*> arguments) {
 }
 
 TEST(ParseOptions, ReadsTheWholeLine) {
-  const ParsedOptions parsed = Parse({"--op",        "reduce_scatter",
-                                      "--ranks",     "4",
-                                      "--sizes",     "16M,64M",
-                                      "--dtype",     "bfloat16",
-                                      "--redop",     "max",
-                                      "--sparsity",  "0.99",
-                                      "--algo",      "ring",
-                                      "--codec",     "coo",
-                                      "--iters",     "7",
-                                      "--warmup",    "0",
-                                      "--check",     "--json",
-                                      "--seed",      "9",
-                                      "--buffers",   "register",
-                                      "--in-place",  "--daemon-arg",
+  const ParsedOptions parsed = Parse({"--op",          "reduce_scatter",
+                                      "--ranks",       "4",
+                                      "--sizes",       "16M,64M",
+                                      "--dtype",       "bfloat16",
+                                      "--redop",       "max",
+                                      "--sparsity",    "0.99",
+                                      "--algo",        "ring",
+                                      "--codec",       "coo",
+                                      "--iters",       "7",
+                                      "--warmup",      "0",
+                                      "--warmup-time", "1.5",
+                                      "--check",       "--json",
+                                      "--seed",        "9",
+                                      "--buffers",     "register",
+                                      "--in-place",    "--daemon-arg",
                                       "--channels=2"});
   ASSERT_TRUE(parsed.go_on) << parsed.text;
   const Options& options = parsed.options;
@@ -46,6 +47,7 @@ TEST(ParseOptions, ReadsTheWholeLine) {
   EXPECT_EQ(options.codec, "coo");
   EXPECT_EQ(options.iters, 7);
   EXPECT_EQ(options.warmup, 0);
+  EXPECT_EQ(options.warmup_seconds, 1.5);
   EXPECT_EQ(options.seed, 9u);
   EXPECT_EQ(options.buffers, "register");
   EXPECT_TRUE(options.check && options.json && options.in_place);
