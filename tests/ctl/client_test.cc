@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "daemon/control_server.h"
 #include "tests/daemon/fake_control.h"
@@ -35,6 +36,14 @@ TEST(ClientTest, TakesRecordsThatAreLargerThanWhatGrpcTakesByItself) {
   const auto answer = (*client)->Call(&v1::Control::Stub::GetFlight, request);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->record().error().size(), record.error().size());
+}
+
+TEST(StreamGuardTest, GivesUpAStreamOnWhichNothingMoreComes) {
+  grpc::ClientContext call;
+  StreamGuard guard(&call, 1);
+  guard.Rearm();  // beside the thread that watches
+  while (!guard.expired()) std::this_thread::yield();
+  guard.Disarm();
 }
 
 }  // namespace
