@@ -84,13 +84,18 @@ cuda::MemAllocationProp ExportableOn(cuda::Device device) {
   return prop;
 }
 
-cuda::DevicePtr Map(cuda::AllocationHandle handle, size_t bytes, cuda::Device device) {
-  cuda::DevicePtr pointer = 0;
+void MapAt(cuda::DevicePtr pointer, cuda::AllocationHandle handle, size_t bytes,
+           cuda::Device device) {
   const cuda::MemAccessDesc access = {{cuda::kMemLocationTypeDevice, device},
                                       cuda::kMemAccessFlagsProtReadWrite};
-  SPCCL_MUST(MemAddressReserve(&pointer, bytes, 0, 0, 0));
   SPCCL_MUST(MemMap(pointer, bytes, 0, handle, 0));
   SPCCL_MUST(MemSetAccess(pointer, bytes, &access, 1));
+}
+
+cuda::DevicePtr Map(cuda::AllocationHandle handle, size_t bytes, cuda::Device device) {
+  cuda::DevicePtr pointer = 0;
+  SPCCL_MUST(MemAddressReserve(&pointer, bytes, 0, 0, 0));
+  MapAt(pointer, handle, bytes, device);
   return pointer;
 }
 
@@ -126,6 +131,15 @@ void OwnDescriptor(int socket, cuda::Device device) {
   close(descriptor);
   Meet(socket);
   Expect(Holds(base + kInterior, 4), "the owner sees what the other process wrote (descriptor)");
+  // Other memory at the same address has another id, as segments that grow and shrink need it.
+  uint64_t id = 0, next_id = 0;
+  SPCCL_MUST(PointerGetAttribute(&id, cuda::kPointerAttributeBufferId, base));
+  SPCCL_MUST(MemUnmap(base, bytes));
+  SPCCL_MUST(MemCreate(&made, bytes, &prop, 0));
+  MapAt(base, made, bytes, device);
+  SPCCL_MUST(MemRelease(made));
+  SPCCL_MUST(PointerGetAttribute(&next_id, cuda::kPointerAttributeBufferId, base));
+  Expect(next_id != id, "memory that is mapped anew has a buffer id of its own");
   Unmap(base, bytes);
 }
 
