@@ -1,6 +1,7 @@
 #include "client/error.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/cuda/error.h"
 #include "proto/shm/result.h"
 
 namespace spccl::client {
@@ -27,15 +28,16 @@ absl::Status StatusOfWire(uint32_t result, std::string_view message) {
     case shm::Result::kRemoteError:
       return absl::AbortedError(text);
     case shm::Result::kInternalError:
-    case shm::Result::kUnhandledCudaError:
       return absl::InternalError(text);
+    case shm::Result::kUnhandledCudaError:
+      return cuda::AsCudaError(absl::InternalError(text));
     default:
       return absl::InternalError(absl::StrCat("the daemon sent result ", result, ": ", text));
   }
 }
 
 spcclResult_t ResultOfStatus(const absl::Status& status) {
-  return static_cast<spcclResult_t>(shm::ResultOf(status.code()));
+  return static_cast<spcclResult_t>(shm::ResultOf(status));
 }
 
 const char* TextOfResult(int result) {

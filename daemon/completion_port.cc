@@ -28,7 +28,7 @@ bool CompletionPort::Admit() {
 bool CompletionPort::Complete(uint64_t ticket, uint32_t handle, const absl::Status& status) {
   shm::Completion completion{};
   completion.ticket = ticket;
-  completion.result = static_cast<uint32_t>(shm::ResultOf(status.code()));
+  completion.result = static_cast<uint32_t>(shm::ResultOf(status));
   completion.comm_id = handle;
   shm::SetText(completion.message,
                std::string_view(status.message().data(), status.message().size()));

@@ -277,7 +277,7 @@ void Engine::TellMembers(CommEntry& entry, bool was_forming) {
     shm::Reply notice{};
     notice.magic = shm::kSessionMagic;
     notice.type = shm::ReplyType::kCommFailed;
-    notice.result = static_cast<uint32_t>(shm::ResultOf(comm.error().code()));
+    notice.result = static_cast<uint32_t>(shm::ResultOf(comm.error()));
     notice.value = member.handle;
     shm::SetText(notice.message,
                  std::string_view(comm.error().message().data(), comm.error().message().size()));

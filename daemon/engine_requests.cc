@@ -53,7 +53,7 @@ void Engine::Reply(Session& session, uint64_t request_id, const absl::Status& st
   reply.magic = shm::kSessionMagic;
   reply.type = shm::ReplyType::kReply;
   reply.request_id = request_id;
-  reply.result = static_cast<uint32_t>(shm::ResultOf(status.code()));
+  reply.result = static_cast<uint32_t>(shm::ResultOf(status));
   reply.value = value;
   shm::SetText(reply.message, std::string_view(status.message().data(), status.message().size()));
   Send(session, reply);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/cuda/error.h"
 
 namespace spccl::cuda {
 namespace {
@@ -138,10 +139,10 @@ absl::Status Driver::ToStatus(Result result, std::string_view what) const {
   (void)GetErrorString(result, &text);
   const std::string call(what);
   if (name == nullptr || text == nullptr) {
-    return absl::Status(CodeOf(result),
-                        absl::StrCat(call, ": CUDA error ", result, ", which has no name"));
+    return AsCudaError(absl::Status(
+        CodeOf(result), absl::StrCat(call, ": CUDA error ", result, ", which has no name")));
   }
-  return absl::Status(CodeOf(result), absl::StrCat(call, ": ", name, " (", text, ")"));
+  return AsCudaError(absl::Status(CodeOf(result), absl::StrCat(call, ": ", name, " (", text, ")")));
 }
 
 }  // namespace spccl::cuda

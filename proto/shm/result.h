@@ -4,13 +4,14 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/cuda/error.h"
 
 namespace spccl::shm {
 
 enum class Result : uint32_t {
   kSuccess = 0,
-  kUnhandledCudaError = 1,
-  kSystemError = 2,  // the operating system refused something; or the daemon is not there
+  kUnhandledCudaError = 1,  // the CUDA driver's
+  kSystemError = 2,         // the operating system refused something; or the daemon is not there
   kInternalError = 3,
   kInvalidArgument = 4,  // one argument is wrong in itself
   kInvalidUsage = 5,     // arguments or calls that do not fit together, also across ranks
@@ -41,6 +42,10 @@ constexpr Result ResultOf(absl::StatusCode code) {
     default:
       return Result::kInternalError;
   }
+}
+
+inline Result ResultOf(const absl::Status& status) {
+  return cuda::IsCudaError(status) ? Result::kUnhandledCudaError : ResultOf(status.code());
 }
 
 }  // namespace spccl::shm

@@ -10,7 +10,7 @@ namespace {
 
 TEST(ErrorTest, ResultsSurviveTheWay) {
   for (uint32_t result : {spcclSuccess, spcclSystemError, spcclInternalError, spcclInvalidArgument,
-                          spcclInvalidUsage, spcclRemoteError}) {
+                          spcclInvalidUsage, spcclRemoteError, spcclUnhandledCudaError}) {
     const absl::Status status = StatusOfWire(result, "why");
     EXPECT_EQ(ResultOfStatus(status), static_cast<spcclResult_t>(result));
     EXPECT_EQ(status.message(), result == spcclSuccess ? "" : "why");
