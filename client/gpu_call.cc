@@ -18,7 +18,10 @@ class WorkPart final : public GpuPart {
     // it for its own.
     if (!result.ok() && !by_daemon) work.order->StoreDone(work.use);
     // What was captured keeps its slot and its buffer for the next replay.
-    if (work.use.is_captured()) return;
+    if (work.use.is_captured()) {
+      if (!result.ok() && by_daemon) work.order->NoteError(work.use);
+      return;
+    }
     // After an error the stream may still be on its way to its `ready`, which nobody waits for.
     work.order->GiveBack(work.use, result.ok());
     if (work.places.staging != nullptr) work.places.staging->NoteEnd(result.ok());

@@ -74,17 +74,21 @@ bool IsDefault(cuda::Stream stream) {
   return stream == nullptr || stream == cuda::kStreamLegacy || stream == cuda::kStreamPerThread;
 }
 
-// For a call on the memory of a GPU, whose primary context is `primary`. Streams that have no
-// context of their own, the default ones, are that GPU's, whichever the thread has chosen meanwhile
-// (a group's calls are enqueued at its end); with the others any context will do.
+// The stream's context, for a call on the memory of a GPU, whose primary context is `primary`.
+// Streams that have none of their own, the default ones, are that GPU's, whichever the thread has
+// chosen meanwhile (a group's calls are enqueued at its end).
 class CallContext {
  public:
   CallContext(const cuda::Driver& driver, int gpu, cuda::Context primary, cuda::Stream stream)
       : driver_(driver) {
-    cuda::Context current = nullptr;
+    cuda::Context current = nullptr, wanted = primary;
     if (driver.CtxGetCurrent(&current) != cuda::kSuccess) current = nullptr;
-    if (current != nullptr && (!IsDefault(stream) || IsOn(gpu))) return;
-    pushed_.emplace(driver, primary);
+    if (IsDefault(stream)) {
+      if (current != nullptr && IsOn(gpu)) return;
+    } else if (driver.StreamGetCtx(stream, &wanted) != cuda::kSuccess) {
+      wanted = primary;
+    }
+    if (wanted != current) pushed_.emplace(driver, wanted);
   }
 
  private:
@@ -156,6 +160,8 @@ absl::StatusOr<std::shared_ptr<StreamOrder>> GpuClient::OrderOf(
     const std::shared_ptr<Session>& session, cuda::Context context) {
   const std::lock_guard lock(mutex_);
   if (order_ != nullptr && order_serial_ == session->serial()) return order_;
+  // Another thread's capture would end with an error at what is called here.
+  const RelaxedCapture relaxed(*memory_.driver());
   SPCCL_ASSIGN_OR_RETURN(order_, StreamOrder::Open(*session, *memory_.driver(), context));
   order_serial_ = session->serial();
   return order_;
@@ -178,6 +184,7 @@ absl::StatusOr<std::shared_ptr<CudaBuffer>> GpuClient::Register(
   const auto first = std::make_shared<const DeviceMemory>(memory);
   SPCCL_RETURN_IF_ERROR(memory_.CheckRange(first, AddressOf(data), bytes));
   if (session->forces_staging()) return std::shared_ptr<CudaBuffer>();
+  const RelaxedCapture relaxed(*memory_.driver());
   auto buffer = buffers_.Get(session, memory, AddressOf(data), bytes);
   if (absl::IsUnimplemented(buffer.status())) return std::shared_ptr<CudaBuffer>();
   if (buffer.ok()) (*buffer)->AddHandle();

@@ -397,6 +397,21 @@ void Session::Die(const absl::Status& reason) {
   ::shutdown(socket_.get(), SHUT_RDWR);
   changed_.notify_all();
   rings_->Fail(reason);
+  std::vector<std::function<void()>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+    calls.swap(when_dead_);
+  }
+  for (const auto& call : calls) call();
+}
+
+void Session::WhenDead(std::function<void()> call) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_ended_) return when_dead_.push_back(std::move(call));
+  }
+  call();
 }
 
 }  // namespace spccl::client

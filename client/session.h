@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -79,6 +80,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // What of so many a communicator may have, so that all of them find some; at least one.
   uint32_t ShareOf(uint32_t total) const;
 
+  // Called once, when the session has died and its operations have ended; at once if it has. On any
+  // thread, with no lock held.
+  void WhenDead(std::function<void()> call);
+
   // The socket, for the child of a fork() to close its copy.
   int socket() const { return socket_.get(); }
 
@@ -111,6 +116,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
   std::map<uint32_t, absl::Status> failed_comms_;
   absl::Status dead_;
+  bool has_ended_ = false;  // and its operations
+  std::vector<std::function<void()>> when_dead_;
   absl::Status goodbye_;  // why the daemon is about to end the session, once it has said so
 
   std::thread listener_;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "client/comm.h"
+#include "client/session.h"
 #include "client/threads.h"
 
 namespace spccl::client {
@@ -39,7 +40,7 @@ absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_bloc
       return absl::OkStatus();
     }
   }
-  if (absl::Status status = StartWorkerLocked(); !status.ok()) {
+  if (absl::Status status = StartLocked(&worker_, "spccl-stream", &Stream::Work); !status.ok()) {
     op->Fail(status);
     return absl::OkStatus();
   }
@@ -58,23 +59,45 @@ absl::Status Stream::Reserve(const std::shared_ptr<Operation>& op) {
   return absl::OkStatus();
 }
 
-// Room comes without this thread: the daemon runs the operations of a communicator in their order,
-// and there is room for so many of each. A stream's host functions follow each other, each after
-// the end of the operation before.
+// Does not wait for room: a driver may have one thread for all streams' host functions, and those
+// that come next be the ones that have it.
 void Stream::SubmitReserved(const std::shared_ptr<Operation>& op) {
-  Rings& rings = op->comm().session()->rings();
-  for (;;) {
-    const uint32_t seen = rings.Seen();
-    {
-      const std::lock_guard lock(mutex_);
-      if (op->is_finished() || op->SubmitIfRoom()) {
-        std::erase(reserved_, op);
-        changed_.notify_all();
-        return;
-      }
+  const std::lock_guard lock(mutex_);
+  if (!op->is_finished() && !op->SubmitIfRoom()) {
+    const absl::Status status = StartLocked(&submitter_, "spccl-submit", &Stream::SubmitDue);
+    if (status.ok()) {
+      due_.push_back(op);
+      changed_.notify_all();
+      return;
     }
-    rings.WaitForProgress(seen);
+    op->Fail(status);
   }
+  std::erase(reserved_, op);
+  changed_.notify_all();
+}
+
+void Stream::SubmitDue() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return shut_ || !due_.empty(); });
+    if (due_.empty()) return;
+    const std::shared_ptr<Session> session = due_.front()->comm().session();
+    const uint32_t seen = session->rings().Seen();
+    if (SubmitDueLocked()) continue;
+    lock.unlock();
+    session->rings().WaitForProgress(seen);
+    lock.lock();
+  }
+}
+
+// All that there is room for, in whatever order they came. False: none.
+bool Stream::SubmitDueLocked() {
+  return std::erase_if(due_, [this](const std::shared_ptr<Operation>& op) {
+           if (!op->is_finished() && !op->SubmitIfRoom()) return false;
+           std::erase(reserved_, op);
+           changed_.notify_all();
+           return true;
+         }) > 0;
 }
 
 void Stream::FailReserved(const std::shared_ptr<Operation>& op, const absl::Status& status) {
@@ -82,6 +105,7 @@ void Stream::FailReserved(const std::shared_ptr<Operation>& op, const absl::Stat
   // Its time may have come already.
   if (!op->is_finished() && !op->is_submitted()) op->Fail(status);
   std::erase(reserved_, op);
+  std::erase(due_, op);
   changed_.notify_all();
 }
 
@@ -122,11 +146,12 @@ void Stream::Cancel(const Comm& comm, const absl::Status& reason) {
   for (const Queued& queued : queue_) {
     if (&queued.op->comm() == &comm && !queued.op->is_finished()) queued.op->Fail(reason);
   }
-  std::erase_if(reserved_, [&](const std::shared_ptr<Operation>& op) {
-    if (&op->comm() != &comm) return false;
-    if (!op->is_finished()) op->Fail(reason);
-    return true;
-  });
+  const auto is_its = [&](const std::shared_ptr<Operation>& op) { return &op->comm() == &comm; };
+  for (const auto& op : reserved_) {
+    if (is_its(op) && !op->is_finished()) op->Fail(reason);
+  }
+  std::erase_if(reserved_, is_its);
+  std::erase_if(due_, is_its);
   changed_.notify_all();
 }
 
@@ -156,9 +181,9 @@ void Stream::WaitAll() {
   for (const auto& op : ops) Wait(*op);
 }
 
-absl::Status Stream::StartWorkerLocked() {
-  if (worker_.joinable()) return absl::OkStatus();
-  SPCCL_ASSIGN_OR_RETURN(worker_, StartThread("spccl-stream", [this] { Work(); }));
+absl::Status Stream::StartLocked(std::thread* thread, const char* name, void (Stream::*body)()) {
+  if (thread->joinable()) return absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(*thread, StartThread(name, [this, body] { (this->*body)(); }));
   return absl::OkStatus();
 }
 
@@ -203,14 +228,16 @@ void Stream::Run(const Queued& queued) {
 }
 
 void Stream::Shutdown() {
-  std::thread worker;
+  std::thread worker, submitter;
   {
     const std::lock_guard lock(mutex_);
     shut_ = true;
     worker.swap(worker_);
+    submitter.swap(submitter_);
   }
   changed_.notify_all();
   if (worker.joinable()) worker.join();
+  if (submitter.joinable()) submitter.join();
   const std::lock_guard lock(mutex_);
   PruneLocked();
 }

@@ -31,8 +31,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status Enqueue(const std::shared_ptr<Operation>& op, bool may_block);
 
   // For operations that something else submits when their time has come: the first gives it its
-  // place, the second submits it, unless it has been cancelled since. May be called where the
-  // driver must not be (a host function of a CUDA stream).
+  // place, the second submits it, unless it has been cancelled since, and waits for nothing. May be
+  // called where the driver must not be (a host function of a CUDA stream).
   absl::Status Reserve(const std::shared_ptr<Operation>& op);
   void SubmitReserved(const std::shared_ptr<Operation>& op);
   // It will not be submitted: as Operation::Fail.
@@ -53,7 +53,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Waits for all operations that were put here so far.
   void WaitAll();
 
-  // Accepts no more; runs what is queued and ends the worker.
+  // Accepts no more; runs what is queued or due, and ends the threads.
   void Shutdown();
 
  private:
@@ -64,19 +64,23 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   void PruneLocked();
   std::shared_ptr<Operation> LastUnfinishedLocked() const;
-  absl::Status StartWorkerLocked();
+  absl::Status StartLocked(std::thread* thread, const char* name, void (Stream::*body)());
   void Work();
   void Run(const Queued& queued);
+  void SubmitDue();
+  bool SubmitDueLocked();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Operation>> ops_;  // unfinished, in order; finished ones in between
   std::deque<Queued> queue_;                    // those of ops_ that the worker will run
   std::vector<std::shared_ptr<Operation>> reserved_;
-  bool running_ = false;  // a thread runs an operation outside the lock
+  std::vector<std::shared_ptr<Operation>> due_;  // of them: their time came, there was no room
+  bool running_ = false;                         // a thread runs an operation outside the lock
   bool shut_ = false;
   absl::Status first_error_;
   std::thread worker_;
+  std::thread submitter_;  // of those that are due; runs nothing else, for which they might wait
 };
 
 }  // namespace spccl::client

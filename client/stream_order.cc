@@ -1,5 +1,6 @@
 #include "client/stream_order.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,8 +26,8 @@ absl::Status CheckTakesGpuMemory(const Session& session) {
       "the daemon (spccld) is older than this library and takes no GPU memory: update it");
 }
 
-StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping mapping)
-    : driver_(driver), mapping_(KeepForGood(std::move(mapping))) {
+StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping* mapping, uint64_t pointer)
+    : driver_(driver), mapping_(mapping), pointer_(pointer) {
   // From the back, so that the first is taken first.
   for (uint32_t slot = shm::kEagerSlots; slot-- > 0;) free_.push_back(slot);
   for (uint32_t slot = shm::kOrderSlots; slot-- > shm::kEagerSlots;) free_captured_.push_back(slot);
@@ -46,19 +47,23 @@ absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
         absl::StrCat("the daemon's order memory: ", size.status().message()));
   }
   SPCCL_ASSIGN_OR_RETURN(SharedMapping mapping, SharedMapping::Create(memfd.get(), kBytes));
-  std::shared_ptr<StreamOrder> order(new StreamOrder(driver, std::move(mapping)));
   const cuda::ScopedContext current(driver, context);
   SPCCL_RETURN_IF_ERROR(current.status());
   // The words must be reached by the streams of all of the program's GPUs.
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(
-      driver.MemHostRegister(order->memory(), kBytes,
+      driver.MemHostRegister(mapping.data(), kBytes,
                              cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterDeviceMap),
       "registering the order memory"));
   cuda::DevicePtr pointer = 0;
-  SPCCL_RETURN_IF_ERROR(
-      driver.ToStatus(driver.MemHostGetDevicePointer(&pointer, order->memory(), 0),
-                      "asking for the order memory's device pointer"));
-  order->pointer_ = pointer;
+  absl::Status status = driver.ToStatus(driver.MemHostGetDevicePointer(&pointer, mapping.data(), 0),
+                                        "asking for the order memory's device pointer");
+  if (!status.ok()) {
+    (void)driver.MemHostUnregister(mapping.data());
+    return status;
+  }
+  std::shared_ptr<StreamOrder> order(
+      new StreamOrder(driver, KeepForGood(std::move(mapping)), pointer));
+  session.WhenDead([order] { order->OnSessionDead(); });
   return order;
 }
 
@@ -104,7 +109,23 @@ std::optional<StreamOrder::Use> StreamOrder::TakeForCapture() {
 void StreamOrder::GiveBack(const Use& use, bool was_passed) {
   const std::lock_guard lock(mutex_);
   if (was_passed) return FreeLocked(use);
+  if (session_is_dead_) StoreDone(use);
   passing_.push_back(use);
+}
+
+void StreamOrder::NoteError(const Use& captured) {
+  const std::lock_guard lock(mutex_);
+  if (session_is_dead_) StoreDone(captured);
+  const bool is_known = std::any_of(failed_captured_.begin(), failed_captured_.end(),
+                                    [&](const Use& other) { return other.slot == captured.slot; });
+  if (!is_known) failed_captured_.push_back(captured);
+}
+
+void StreamOrder::OnSessionDead() {
+  const std::lock_guard lock(mutex_);
+  session_is_dead_ = true;
+  for (const Use& use : passing_) StoreDone(use);
+  for (const Use& use : failed_captured_) StoreDone(use);
 }
 
 uint64_t StreamOrder::PointerTo(const std::atomic<uint32_t>& word) const {

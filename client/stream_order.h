@@ -46,6 +46,12 @@ class StreamOrder {
   // The operation has completed. With `was_passed` false its stream may still have to write
   // `ready`, and the daemon `done`: the slot is used again when both have.
   void GiveBack(const Use& use, bool was_passed);
+  // The daemon has told an error of a captured operation, whose slot stays taken; it may still have
+  // to write `done`.
+  void NoteError(const Use& captured);
+  // The session is dead, and no more completions come of it: what its daemon still had to write it
+  // may not have lived to.
+  void OnSessionDead();
 
   // What a stream does at the operation's place; `stream`'s context, or the thread's for those that
   // have none, is the one it runs in.
@@ -57,7 +63,7 @@ class StreamOrder {
   void StoreDone(const Use& use);
 
  private:
-  StreamOrder(const cuda::Driver& driver, SharedMapping mapping);
+  StreamOrder(const cuda::Driver& driver, SharedMapping* mapping, uint64_t pointer);
   shm::OrderMemory* memory() const { return reinterpret_cast<shm::OrderMemory*>(mapping_->data()); }
   uint64_t PointerTo(const std::atomic<uint32_t>& word) const;
   void TakeBackPassedLocked();
@@ -65,12 +71,14 @@ class StreamOrder {
 
   const cuda::Driver& driver_;
   SharedMapping* const mapping_;
-  uint64_t pointer_ = 0;  // of the memory, as streams have it
+  const uint64_t pointer_;  // of the memory, as streams have it
 
   std::mutex mutex_;
   uint32_t values_[shm::kEagerSlots] = {};  // of each slot's last use
   std::vector<uint32_t> free_, free_captured_;
-  std::vector<Use> passing_;                     // not written yet, when last looked at
+  std::vector<Use> passing_;          // not written yet, when last looked at
+  std::vector<Use> failed_captured_;  // each slot once
+  bool session_is_dead_ = false;
   std::unordered_map<uint32_t, uint32_t> held_;  // eager slots, by communicator
 };
 

@@ -315,7 +315,7 @@ void FakeDaemon::Complete(const SessionPtr& session, const shm::Submission& subm
   completion.result = static_cast<uint32_t>(result);
   completion.comm_id = submission.comm_id;
   shm::SetText(completion.message, message);
-  if (submission.order_slot != 0) {
+  if (submission.order_slot != 0 && !omits_done_) {
     OrderOf(session->order)
         ->slots[submission.order_slot - 1]
         .done.store(submission.order_value, std::memory_order_release);
@@ -338,6 +338,11 @@ void FakeDaemon::EndComm(const SessionPtr& session, uint32_t comm_id) {
   };
   for (auto& [key, waiting] : matching_) end(&waiting);
   end(&held_);
+}
+
+void FakeDaemon::OmitDone() {
+  const std::lock_guard lock(mutex_);
+  omits_done_ = true;
 }
 
 void FakeDaemon::SetAttach(bool can_attach) {

@@ -50,6 +50,9 @@ class FakeDaemon {
   // Every later operation ends with this.
   void FailOperations(shm::Result result, const std::string& message);
 
+  // Later completions of operations on GPUs come without their `done`, as if it died in between.
+  void OmitDone();
+
   // Gone without a word, as after SIGKILL; and back, with a new socket.
   void Kill();
   void Restart();
@@ -118,6 +121,7 @@ class FakeDaemon {
   std::thread thread_;
   UniqueFd listener_, wake_;
   bool stop_ = false;
+  bool omits_done_ = false;
   bool can_attach_ = true;
   uint32_t segment_version_ = shm::kShmVersion;
   uint16_t minor_ = shm::kSessionMinor;

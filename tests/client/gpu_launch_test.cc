@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/client/client_test.h"
@@ -271,7 +272,7 @@ TEST_F(GpuLaunchTest, CallsThatTheDriverRefusesKeepNoSlots) {
   void* const recv = NewBuffer(0);
   for (uint32_t i = 0; i < shm::kEagerSlots + 10; ++i) {
     Fake().Fail("cuStreamWriteValue32_v2", 1, cuda::kErrorNotSupported);
-    ASSERT_NE(Copy(send, recv, comm), spcclSuccess);
+    ASSERT_EQ(Copy(send, recv, comm), spcclUnhandledCudaError);
   }
   ASSERT_EQ(Copy(send, recv, comm), spcclSuccess) << LastError();
   EXPECT_TRUE(Holds(recv, 3));
@@ -285,7 +286,7 @@ TEST_F(GpuLaunchTest, CapturesThatTheDriverRefusesKeepNoSlots) {
   gpu_.Must(gpu_.driver().StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
   for (uint32_t i = 0; i < shm::kCapturedSlots; ++i) {
     Fake().Fail("cuUserObjectCreate", 1, cuda::kErrorNotSupported);
-    ASSERT_NE(Copy(memory, memory, comm), spcclSuccess);
+    ASSERT_EQ(Copy(memory, memory, comm), spcclUnhandledCudaError);
   }
   EXPECT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
   gpu_.Must(gpu_.driver().StreamEndCapture(stream_, &graph));
@@ -340,6 +341,89 @@ TEST_F(GpuLaunchTest, TheDaemonsDeathLetsAllStreamsGoOn) {
   ASSERT_EQ(Copy(memory, recv, next), spcclSuccess) << LastError();
   EXPECT_TRUE(Holds(recv, 1));
   EXPECT_EQ(spcclCommDestroy(next), spcclSuccess);
+}
+
+// Of an error it tells before it lets the stream go on.
+TEST_F(GpuLaunchTest, ADaemonThatDiesAsItTellsAnErrorHoldsNoStream) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
+  daemon_.OmitDone();
+  ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+  while (HealthOf(comm) == spcclSuccess) std::this_thread::yield();  // takes the completion
+  EXPECT_TRUE(IsBusy());
+  daemon_.Kill();
+  gpu_.Synchronize(stream_);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
+TEST_F(GpuLaunchTest, ADaemonThatDiesAsItTellsAnErrorHoldsNoGraph) {
+  const spcclComm_t comm = OneRank();
+  const cuda::Driver& driver = gpu_.driver();
+  void* const memory = NewBuffer();
+  gpu_.Must(driver.StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
+  ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+  cuda::Graph graph = nullptr;
+  cuda::GraphExec exec = nullptr;
+  gpu_.Must(driver.StreamEndCapture(stream_, &graph));
+  gpu_.Must(driver.GraphInstantiate(&exec, graph, 0));
+  daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
+  daemon_.OmitDone();
+  gpu_.Must(driver.GraphLaunch(exec, stream_));
+  while (HealthOf(comm) == spcclSuccess) std::this_thread::yield();
+  EXPECT_TRUE(IsBusy());
+  daemon_.Kill();
+  gpu_.Synchronize(stream_);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  gpu_.Must(driver.GraphExecDestroy(exec));
+  gpu_.Must(driver.GraphDestroy(graph));
+}
+
+// The one thread is then that of a call for which there is no room before the others' have run.
+TEST_F(GpuLaunchTest, CopiesOfTwoStreamsGetOnWhereHostFunctionsFollowEachOther) {
+  daemon_.Refuse(RequestType::kRegisterCuda, shm::Result::kInvalidUsage, "no GPU here");
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer(2);
+  void* const last = NewBuffer(3);
+  std::atomic<bool> may_go{false};
+  const auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
+  const uint64_t before = Fake().HostFunctions();
+  Fake().OneHostFunctionAtATime(1);
+  gpu_.Must(Fake().Launch(stream_, wait, &may_go, nullptr));
+  for (int i = 0; i < 64; ++i) {  // as many as are submitted at a time
+    ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+  }
+  const cuda::Stream other = gpu_.NewStream();
+  ASSERT_EQ(spcclAllReduce(last, last, kCount, spcclFloat32, spcclSum, comm,
+                           reinterpret_cast<spcclStream_t>(other)),
+            spcclSuccess);
+  while (Fake().HostFunctions() == before) std::this_thread::yield();
+  may_go = true;
+  may_go.notify_all();
+  gpu_.Synchronize(other);
+  EXPECT_TRUE(Holds(memory, 2));
+  EXPECT_TRUE(Holds(last, 3));
+  Fake().OneHostFunctionAtATime(0);
+  gpu_.Must(gpu_.driver().StreamDestroy(other));
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
+TEST_F(GpuLaunchTest, TheFirstCommunicatorDisturbsNobodysCapture) {
+  const cuda::Driver& driver = gpu_.driver();
+  void* const memory = NewBuffer();
+  gpu_.Must(driver.StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
+  spcclComm_t comm = nullptr;
+  void* handle = nullptr;
+  std::thread([&] {
+    gpu_.Must(driver.CtxSetCurrent(gpu_.context()));
+    comm = OneRank();
+    ASSERT_EQ(spcclCommRegister(comm, memory, kBytes, &handle), spcclSuccess) << LastError();
+  }).join();
+  cuda::Graph graph = nullptr;
+  gpu_.Must(driver.StreamEndCapture(stream_, &graph));
+  gpu_.Must(driver.GraphDestroy(graph));
+  EXPECT_EQ(spcclCommDeregister(comm, handle), spcclSuccess);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
 TEST_F(GpuLaunchTest, ADaemonThatBreaksTheProtocolHoldsNoStream) {
@@ -412,7 +496,7 @@ TEST_F(GpuLaunchTest, WhereTheDriverFailsMemoryIsNotTakenForTheHosts) {
   const spcclComm_t comm = OneRank();
   void* const memory = NewBuffer();
   Fake().Fail("cuPointerGetAttribute", 1, cuda::kErrorIllegalAddress);
-  EXPECT_EQ(Copy(memory, memory, comm), spcclSystemError);
+  EXPECT_EQ(Copy(memory, memory, comm), spcclUnhandledCudaError);
   EXPECT_THAT(LastError(comm), HasSubstr("asking whose memory a buffer is: CUDA_ERROR_ILLEGAL"));
   EXPECT_EQ(HealthOf(comm), spcclSuccess);
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);

@@ -62,6 +62,12 @@ void spcclFakeFail(const char* symbol, unsigned nth, spccl::cuda::Result error);
 // its streams do nothing more.
 void spcclFakeBreakDevice(spccl::cuda::Device device, spccl::cuda::Result error);
 
+// From now on host functions of all streams run one at a time (1), as a driver may do it, or each
+// on its stream's thread (0, at first).
+void spcclFakeOneHostFunctionAtATime(int on);
+// Those that have begun so far.
+uint64_t spcclFakeHostFunctions();
+
 // Rules broken so far, where that does not end the process.
 uint64_t spcclFakeMisuses();
 

@@ -25,6 +25,8 @@ FakeCuda LookUp() {
   look_up("spcclFakeKernelDevice", &fake.KernelDevice);
   look_up("spcclFakeFail", &fake.Fail);
   look_up("spcclFakeBreakDevice", &fake.BreakDevice);
+  look_up("spcclFakeHostFunctions", &fake.HostFunctions);
+  look_up("spcclFakeOneHostFunctionAtATime", &fake.OneHostFunctionAtATime);
   look_up("spcclFakeMisuses", &fake.Misuses);
   look_up("spcclFakeCount", &fake.Count);
   return fake;

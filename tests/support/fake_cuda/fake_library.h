@@ -20,6 +20,8 @@ struct FakeCuda {
   decltype(&spcclFakeKernelDevice) KernelDevice;
   decltype(&spcclFakeFail) Fail;
   decltype(&spcclFakeBreakDevice) BreakDevice;
+  decltype(&spcclFakeOneHostFunctionAtATime) OneHostFunctionAtATime;
+  decltype(&spcclFakeHostFunctions) HostFunctions;
   decltype(&spcclFakeMisuses) Misuses;
   decltype(&spcclFakeCount) Count;
 };

@@ -1,6 +1,8 @@
 // What streams do: copies, stream memory operations, host functions and kernels.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "base/futex.h"
@@ -15,6 +17,17 @@ using namespace spccl::cuda;  // NOLINT(google-build-using-namespace): a driver 
 
 // How long a wait for a value may miss a store by which nobody is woken: another process's CPU's.
 constexpr int64_t kRecheckNs = 500'000;
+
+std::atomic<bool> one_host_function_at_a_time{false};
+std::atomic<uint64_t> host_functions{0};
+
+void RunHostFunction(HostFn function, void* user_data) {
+  static std::mutex mutex;
+  std::unique_lock lock(mutex, std::defer_lock);
+  if (one_host_function_at_a_time) lock.lock();
+  ++host_functions;
+  function(user_data);
+}
 
 std::atomic<uint32_t>* Word(DevicePtr pointer) {
   return static_cast<std::atomic<uint32_t>*>(arena().Here(pointer));
@@ -161,7 +174,7 @@ SPCCL_FAKE_EXPORT Result cuStreamWaitValue32_v2(Stream stream, DevicePtr word, u
 SPCCL_FAKE_EXPORT Result cuLaunchHostFunc(Stream stream, HostFn function, void* user_data) {
   return CallOn("cuLaunchHostFunc", stream, [&](StreamHandle& found, Lock&) -> Result {
     if (function == nullptr) return kErrorInvalidValue;
-    return Enqueue(found, [=](ContextHandle&) { function(user_data); });
+    return Enqueue(found, [=](ContextHandle&) { fake_cuda::RunHostFunction(function, user_data); });
   });
 }
 
@@ -191,6 +204,14 @@ SPCCL_FAKE_EXPORT Result spcclFakeLaunch(spccl::cuda::Stream stream, void (*func
   const Result result = fake::CallOn("spcclFakeLaunch", stream, launch);
   if (!taken && drop != nullptr) drop(argument);
   return result;
+}
+
+SPCCL_FAKE_EXPORT void spcclFakeOneHostFunctionAtATime(int on) {
+  spccl::fake_cuda::one_host_function_at_a_time = on != 0;
+}
+
+SPCCL_FAKE_EXPORT uint64_t spcclFakeHostFunctions() {
+  return spccl::fake_cuda::host_functions;
 }
 
 SPCCL_FAKE_EXPORT void* spcclFakeReach(spccl::cuda::DevicePtr pointer, size_t bytes) {
