@@ -98,8 +98,9 @@ void Engine::HandOutOrder(Session& session, const shm::Request& request) {
   // A process that could not map or register it asks again.
   if (session.order != nullptr) return SendOrder(session, request.request_id);
   if (session.order_memory.valid()) {
-    return Reply(session, request.request_id,
-                 absl::FailedPreconditionError("the session's order memory is being made already"));
+    return Reply(
+        session, request.request_id,
+        absl::UnavailableError("the session's order memory is still being made: try again"));
   }
   const absl::Status status = MakeOrder(session, request.request_id);
   if (!status.ok()) Reply(session, request.request_id, status);

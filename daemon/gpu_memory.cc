@@ -81,32 +81,35 @@ absl::Status Unmap(const cuda::Driver& driver, DevicePtr base, uint64_t size_byt
   return first.ok() ? freed : first;
 }
 
-// Who may touch what is mapped of the device's: itself, and all that reach it. What peers are
-// enabled for does not extend to such mappings.
-absl::StatusOr<std::vector<cuda::MemAccessDesc>> AccessesTo(const cuda::Driver& driver,
+// Who may touch what is mapped of the device's: itself, and all that are used here and reach it.
+// What peers are enabled for does not extend to such mappings.
+absl::StatusOr<std::vector<cuda::MemAccessDesc>> AccessesTo(runtime::Gpus& gpus,
                                                             cuda::Device device) {
-  int count = 0;
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.DeviceGetCount(&count), "cuDeviceGetCount"));
+  const cuda::Driver& driver = *gpus.driver();
   std::vector<cuda::MemAccessDesc> accesses;
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
+  for (size_t i = 0; i < gpus.count(); ++i) {
+    if (!gpus.at(i).status().ok()) continue;
+    const cuda::ScopedContext current(driver, gpus.at(i).context());
     cuda::Device from = 0;
-    int can = 0;
-    SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.DeviceGet(&from, ordinal), "cuDeviceGet"));
-    if (from != device) {
+    SPCCL_RETURN_IF_ERROR(current.status());
+    SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.CtxGetDevice(&from), "cuCtxGetDevice"));
+    int can = from == device ? 1 : 0;
+    if (can == 0) {
       SPCCL_RETURN_IF_ERROR(
           driver.ToStatus(driver.DeviceCanAccessPeer(&can, from, device), "cuDeviceCanAccessPeer"));
-      if (can == 0) continue;
     }
+    if (can == 0) continue;
     accesses.push_back({.location = {.type = cuda::kMemLocationTypeDevice, .id = from},
                         .flags = cuda::kMemAccessFlagsProtReadWrite});
   }
   return accesses;
 }
 
-absl::StatusOr<uint64_t> OpenDescriptors(const cuda::Driver& driver, const GpuHandle& handle) {
+absl::StatusOr<uint64_t> OpenDescriptors(runtime::Gpus& gpus, const GpuHandle& handle) {
+  const cuda::Driver& driver = *gpus.driver();
   cuda::Device device = 0;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.CtxGetDevice(&device), "cuCtxGetDevice"));
-  SPCCL_ASSIGN_OR_RETURN(const auto accesses, AccessesTo(driver, device));
+  SPCCL_ASSIGN_OR_RETURN(const auto accesses, AccessesTo(gpus, device));
   DevicePtr base = 0;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.MemAddressReserve(&base, handle.size_bytes, 0, 0, 0),
                                         "cuMemAddressReserve"));
@@ -190,6 +193,11 @@ absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vecto
 }
 
 GpuImports::~GpuImports() {
+  // An issuing thread may be the last to hold what was opened, for a moment after it has told the
+  // end of the operation.
+  for (size_t i = 0; i < gpus_.count(); ++i) {
+    if (gpus_.at(i).status().ok()) Post(gpus_.at(i), [] { return [] {}; });
+  }
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return pending_ == 0; });
   done_.clear();
@@ -230,7 +238,7 @@ void GpuImports::Open(runtime::Gpu& gpu, GpuHandle handle,
 absl::StatusOr<GpuMemoryRef> GpuImports::OpenHere(runtime::Gpu& gpu, const GpuHandle& handle) {
   const std::shared_ptr<const cuda::Driver> driver = gpus_.driver();
   const bool is_ipc = handle.kind == shm::CudaHandleKind::kIpc;
-  const auto pointer = is_ipc ? OpenIpc(*driver, handle) : OpenDescriptors(*driver, handle);
+  const auto pointer = is_ipc ? OpenIpc(*driver, handle) : OpenDescriptors(gpus_, handle);
   if (!pointer.ok()) return NotOpened(pointer.status());
   auto* const memory =
       new GpuMemory{.gpu = gpu.index(), .pointer = *pointer, .size_bytes = handle.size_bytes};

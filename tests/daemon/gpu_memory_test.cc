@@ -189,8 +189,8 @@ TEST_F(GpuMemoryTest, OrderMemoryThatIsBeingMadeIsNotAskedForAgain) {
   gpus_->at(0).Post([&may_go] { may_go.wait(false); });
   const shm::Request first = client.Make(shm::RequestType::kOrderMemory);
   ASSERT_THAT(client.Send(first), IsOk());
-  ExpectRefusal(client.Call(client.Make(shm::RequestType::kOrderMemory)),
-                shm::Result::kInvalidUsage, "being made already");
+  ExpectRefusal(client.Call(client.Make(shm::RequestType::kOrderMemory)), shm::Result::kSystemError,
+                "still being made");
   may_go = true;
   may_go.notify_all();
   ExpectSuccess(client.AwaitReply(first.request_id));
