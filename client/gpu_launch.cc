@@ -103,19 +103,6 @@ class CallContext {
   std::optional<cuda::ScopedContext> pushed_;
 };
 
-// A slot for the operation; waits for room as a full stream does. An error: the session is dead.
-absl::StatusOr<StreamOrder::Use> TakeSlot(const std::shared_ptr<Comm>& comm, StreamOrder* order) {
-  Rings& rings = comm->session()->rings();
-  for (;;) {
-    const uint32_t seen = rings.Seen();
-    rings.Drain();
-    const uint32_t most = comm->session()->ShareOf(shm::kEagerSlots);
-    if (const auto use = order->Take(comm->id(), most)) return *use;
-    SPCCL_RETURN_IF_ERROR(comm->Health());
-    rings.WaitForProgress(seen);
-  }
-}
-
 absl::StatusOr<StreamOrder::Use> TakeCapturedSlot(StreamOrder& order) {
   if (const auto use = order.TakeForCapture()) return *use;
   return absl::ResourceExhaustedError(
@@ -199,7 +186,6 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
                               cuda::Context context, GpuWork* work) {
   const cuda::Driver& driver = *memory_.driver();
   const RelaxedCapture relaxed(driver);
-  SPCCL_ASSIGN_OR_RETURN(work->order, OrderOf(session, context));
   GpuPlaces& places = work->places;
   absl::Status direct = session->forces_staging() ? absl::UnimplementedError("") : absl::OkStatus();
   const auto hand_over = [&](const std::shared_ptr<const DeviceMemory>& memory, const void* data,
@@ -228,40 +214,58 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<GpuWork>> GpuClient::NewWork(const std::shared_ptr<Comm>& comm,
-                                                            const CollectiveCall& call,
-                                                            const Footprint& bytes,
-                                                            const GpuCall& gpu,
-                                                            cuda::Context context) {
+absl::StatusOr<std::unique_ptr<OrderSlot>> GpuClient::TakeSlot(const std::shared_ptr<Comm>& comm,
+                                                               const GpuCall& gpu, bool may_wait) {
+  const cuda::Driver& driver = *memory_.driver();
+  const int device = gpu.any().device;
+  SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
+  const CallContext current(driver, device, context, gpu.stream);
+  const std::shared_ptr<Session>& session = comm->session();
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<StreamOrder> order, OrderOf(session, context));
+  int capture = cuda::kStreamCaptureStatusNone;
+  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.StreamIsCapturing(gpu.stream, &capture),
+                                        "asking whether the stream is being captured"));
+  if (capture == cuda::kStreamCaptureStatusActive) {
+    SPCCL_ASSIGN_OR_RETURN(const StreamOrder::Use use, TakeCapturedSlot(*order));
+    return std::make_unique<OrderSlot>(order, use);
+  }
+  for (;;) {
+    const uint32_t seen = session->rings().Seen();
+    session->rings().Drain();
+    if (const auto use = order->Take(comm->id(), session->ShareOf(shm::kEagerSlots))) {
+      return std::make_unique<OrderSlot>(order, *use);
+    }
+    SPCCL_RETURN_IF_ERROR(comm->Health());
+    if (!may_wait) return std::unique_ptr<OrderSlot>();
+    session->rings().WaitForProgress(seen);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<GpuWork>> GpuClient::NewWork(
+    const std::shared_ptr<Comm>& comm, const CollectiveCall& call, const Footprint& bytes,
+    const GpuCall& gpu, cuda::Context context, OrderSlot* slot) {
   const cuda::Driver& driver = *memory_.driver();
   // Of a program that makes contexts of its own, the stream's is another.
   cuda::Context of_stream = nullptr;
   if (driver.StreamGetCtx(gpu.stream, &of_stream) == cuda::kSuccess) context = of_stream;
-  int capture = cuda::kStreamCaptureStatusNone;
-  SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.StreamIsCapturing(gpu.stream, &capture),
-                                        "asking whether the stream is being captured"));
-  auto work = std::make_shared<GpuWork>(
-      GpuWork{.comm = comm, .call = call, .bytes = bytes, .places = {}, .order = {}, .use = {}});
+  auto work = std::make_shared<GpuWork>(GpuWork{
+      .comm = comm, .call = call, .bytes = bytes, .places = {}, .order = slot->order(), .use = {}});
   SPCCL_RETURN_IF_ERROR(Place(comm->session(), gpu, context, work.get()));
-  const auto use = capture == cuda::kStreamCaptureStatusActive ? TakeCapturedSlot(*work->order)
-                                                               : TakeSlot(comm, work->order.get());
-  if (!use.ok()) {
-    work->GiveUp();
-    return use.status();
-  }
-  work->use = *use;
+  work->use = slot->Release();
   return work;
 }
 
 absl::StatusOr<std::unique_ptr<GpuEnqueue>> GpuClient::Begin(const std::shared_ptr<Comm>& comm,
                                                              const CollectiveCall& call,
                                                              const Footprint& bytes,
-                                                             const GpuCall& gpu) {
+                                                             const GpuCall& gpu,
+                                                             std::unique_ptr<OrderSlot> slot) {
   const cuda::Driver& driver = *memory_.driver();
   const int device = gpu.any().device;
   SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
   const CallContext current(driver, device, context, gpu.stream);
-  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<GpuWork> work, NewWork(comm, call, bytes, gpu, context));
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<GpuWork> work,
+                         NewWork(comm, call, bytes, gpu, context, slot.get()));
   std::unique_ptr<GpuEnqueue> enqueue = NewEnqueue(driver, comm, std::move(work), gpu.stream);
   SPCCL_RETURN_IF_ERROR(enqueue->Begin());
   return enqueue;

@@ -48,22 +48,27 @@ class GpuClient {
   // each kind is a FailedPrecondition. Costs one atomic load where no GPU is used.
   absl::StatusOr<std::optional<GpuCall>> Find(const CollectiveCall& call, const Footprint& bytes,
                                               void* stream);
-  // Enqueues the call's first half on its stream and returns the second, for End(). Waits for room
-  // as a full stream does.
+  // Room for a call, for Begin(). Null: there is none now; unless it may wait for it, as on a full
+  // stream, until operations of the communicator end: then nobody whom they wait for may wait for
+  // this thread.
+  absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(const std::shared_ptr<Comm>& comm,
+                                                      const GpuCall& gpu, bool may_wait);
+  // Enqueues the call's first half on its stream and returns the second, for End().
   absl::StatusOr<std::unique_ptr<GpuEnqueue>> Begin(const std::shared_ptr<Comm>& comm,
                                                     const CollectiveCall& call,
-                                                    const Footprint& bytes, const GpuCall& gpu);
+                                                    const Footprint& bytes, const GpuCall& gpu,
+                                                    std::unique_ptr<OrderSlot> slot);
   absl::Status End(const GpuCall& gpu, GpuEnqueue* enqueue);
   // Makes what operations need that cannot be made under stream capture. Where it fails the first
   // operation says why.
   void Prepare(const std::shared_ptr<Session>& session);
 
  private:
-  // A slot, and for memory that cannot be handed over a buffer.
+  // With a buffer, for memory that cannot be handed over.
   absl::StatusOr<std::shared_ptr<GpuWork>> NewWork(const std::shared_ptr<Comm>& comm,
                                                    const CollectiveCall& call,
                                                    const Footprint& bytes, const GpuCall& gpu,
-                                                   cuda::Context context);
+                                                   cuda::Context context, OrderSlot* slot);
   absl::Status Place(const std::shared_ptr<Session>& session, const GpuCall& gpu,
                      cuda::Context context, GpuWork* work);
   absl::StatusOr<std::shared_ptr<StreamOrder>> OrderOf(const std::shared_ptr<Session>& session,

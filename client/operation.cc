@@ -226,11 +226,9 @@ void Operation::OnDone(absl::Status result, bool by_daemon) {
 void Operation::Finish(absl::Status result, bool by_daemon) {
   result_ = std::move(result);
   ReleaseMemory();
-  if (gpu_part_ != nullptr) {
-    // Nobody waits for its result: the communicator's health tells of it.
-    if (!result_.ok()) comm_->NoteAsyncError(result_);
-    std::exchange(gpu_part_, nullptr)->End(result_, by_daemon);
-  }
+  // Where nobody waits for its result the communicator's health tells of it.
+  if (!result_.ok() && (gpu_part_ != nullptr || is_detached_)) comm_->NoteAsyncError(result_);
+  if (gpu_part_ != nullptr) std::exchange(gpu_part_, nullptr)->End(result_, by_daemon);
   // Release: whoever sees it finished sees the result and what was done to the memory.
   finished_.store(true, std::memory_order_release);
 }

@@ -54,6 +54,8 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   Comm& comm() const { return *comm_; }
   // Whether this process copies data before, while or after it runs.
   bool is_staged() const { return stage_send_ || stage_recv_ || relayed_; }
+  // Nobody will ask for its result.
+  void Detach() { is_detached_ = true; }
   // Its place in the communicator's order; set once, when it is issued.
   void set_sequence(uint64_t sequence) { submission_.sequence = sequence; }
 
@@ -99,7 +101,8 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   shm::Submission submission_{};
   std::shared_ptr<Region> send_region_, recv_region_;
   bool stage_send_ = false, stage_recv_ = false;
-  bool relayed_ = false;    // the daemon may decline
+  bool relayed_ = false;  // the daemon may decline
+  bool is_detached_ = false;
   size_t recv_offset_ = 0;  // in the staging buffer
 
   absl::Status result_;

@@ -71,7 +71,8 @@ std::optional<StreamOrder::Use> StreamOrder::Take(uint32_t comm_id, uint32_t mos
   const std::lock_guard lock(mutex_);
   const auto has_room = [&] {
     const auto held = held_.find(comm_id);
-    return !free_.empty() && (held == held_.end() || held->second < most);
+    if (free_.empty() || held == held_.end()) return !free_.empty();
+    return held->second < most && held->second < free_.size();
   };
   if (!has_room()) TakeBackPassedLocked();
   if (!has_room()) return std::nullopt;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,9 +39,9 @@ class StreamOrder {
     uint32_t comm_id = 0;
     bool is_captured() const { return slot >= shm::kEagerSlots; }
   };
-  // For an operation of the communicator, which may have `most` at once: else one that is ahead
-  // could leave none for the one whose operations it waits for. Null: it has them, or all are in
-  // use.
+  // For an operation of the communicator, which may have `most` at once, and leaves as many as it
+  // has: else one that is ahead could leave none for the one whose operations it waits for, also if
+  // that is made only then. Null: it has them, or all are in use.
   std::optional<Use> Take(uint32_t comm_id, uint32_t most);
   std::optional<Use> TakeForCapture();
   // The operation has completed. With `was_passed` false its stream may still have to write
@@ -80,6 +81,25 @@ class StreamOrder {
   std::vector<Use> failed_captured_;  // each slot once
   bool session_is_dead_ = false;
   std::unordered_map<uint32_t, uint32_t> held_;  // eager slots, by communicator
+};
+
+// A use of a slot that nothing is enqueued for yet: given back with this, unless it is released.
+class OrderSlot {
+ public:
+  OrderSlot(std::shared_ptr<StreamOrder> order, StreamOrder::Use use)
+      : order_(std::move(order)), use_(use) {}
+  ~OrderSlot() {
+    if (use_.slot != shm::kNoOrder) order_->GiveBack(use_, /*was_passed=*/true);
+  }
+  OrderSlot(const OrderSlot&) = delete;
+  OrderSlot& operator=(const OrderSlot&) = delete;
+
+  const std::shared_ptr<StreamOrder>& order() const { return order_; }
+  StreamOrder::Use Release() { return std::exchange(use_, {}); }
+
+ private:
+  const std::shared_ptr<StreamOrder> order_;
+  StreamOrder::Use use_;
 };
 
 }  // namespace spccl::client

@@ -266,6 +266,50 @@ TEST_F(GpuLaunchTest, SlotsAreUsedAgainAfterErrorsToo) {
   }
 }
 
+// A rank that is its whole share of calls ahead waits, in a call and in a group, for what calls of
+// another one in that group and on other threads let end.
+TEST_F(GpuLaunchTest, ARankThatIsFarAheadHoldsNobodyUp) {
+  spcclComm_t comms[2];
+  ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess) << LastError();
+  void* const memory = NewBuffer();
+  const cuda::Stream streams[] = {stream_, gpu_.NewStream()};
+  const auto call = [&](int rank) {
+    EXPECT_EQ(spcclAllReduce(memory, memory, kCount, spcclFloat32, spcclSum, comms[rank],
+                             reinterpret_cast<spcclStream_t>(streams[rank])),
+              spcclSuccess)
+        << LastError();
+  };
+  constexpr int kAhead = shm::kEagerSlots / 2;
+  for (int i = 0; i < kAhead; ++i) call(1);
+  std::thread alone([&] { call(1); });
+  std::thread grouped([&] {
+    EXPECT_EQ(spcclGroupStart(), spcclSuccess);
+    for (const int rank : {0, 1}) call(rank);
+    EXPECT_EQ(spcclGroupEnd(), spcclSuccess) << LastError();
+  });
+  for (int i = 0; i < kAhead + 1; ++i) call(0);
+  alone.join();
+  grouped.join();
+  for (const int rank : {0, 1}) {
+    gpu_.Synchronize(streams[rank]);
+    EXPECT_EQ(spcclCommDestroy(comms[rank]), spcclSuccess);
+  }
+  gpu_.Must(gpu_.driver().StreamDestroy(streams[1]));
+}
+
+// An empty call on a CUDA stream: nobody waits for it.
+TEST_F(GpuLaunchTest, TheErrorOfAnEmptyCallIsTold) {
+  const spcclComm_t comm = OneRank();
+  daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
+  ASSERT_EQ(spcclAllReduce(nullptr, nullptr, 0, spcclFloat32, spcclSum, comm,
+                           reinterpret_cast<spcclStream_t>(stream_)),
+            spcclSuccess);
+  while (HealthOf(comm) == spcclSuccess) std::this_thread::yield();
+  EXPECT_EQ(HealthOf(comm), spcclInvalidUsage);
+  EXPECT_THAT(LastError(comm), HasSubstr("ranks disagree"));
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(GpuLaunchTest, CallsThatTheDriverRefusesKeepNoSlots) {
   const spcclComm_t comm = OneRank();
   void* const send = NewBuffer(3);
@@ -390,9 +434,13 @@ TEST_F(GpuLaunchTest, CopiesOfTwoStreamsGetOnWhereHostFunctionsFollowEachOther) 
   const uint64_t before = Fake().HostFunctions();
   Fake().OneHostFunctionAtATime(1);
   gpu_.Must(Fake().Launch(stream_, wait, &may_go, nullptr));
-  for (int i = 0; i < 64; ++i) {  // as many as are submitted at a time
-    ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
-  }
+  for (int i = 0; i < 63; ++i) ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
+  // As many as may be submitted at a time, with one that is not the GPU's.
+  spcclStream_t host_stream = nullptr;
+  ASSERT_EQ(spcclStreamCreate(&host_stream), spcclSuccess);
+  const std::vector<float> send = Rising(8);
+  std::vector<float> recv(8);
+  ASSERT_EQ(Sum(send, &recv, comm, host_stream), spcclSuccess);
   const cuda::Stream other = gpu_.NewStream();
   ASSERT_EQ(spcclAllReduce(last, last, kCount, spcclFloat32, spcclSum, comm,
                            reinterpret_cast<spcclStream_t>(other)),
@@ -403,7 +451,10 @@ TEST_F(GpuLaunchTest, CopiesOfTwoStreamsGetOnWhereHostFunctionsFollowEachOther) 
   gpu_.Synchronize(other);
   EXPECT_TRUE(Holds(memory, 2));
   EXPECT_TRUE(Holds(last, 3));
+  EXPECT_EQ(spcclStreamSynchronize(host_stream), spcclSuccess);
+  EXPECT_EQ(recv, send);
   Fake().OneHostFunctionAtATime(0);
+  EXPECT_EQ(spcclStreamDestroy(host_stream), spcclSuccess);
   gpu_.Must(gpu_.driver().StreamDestroy(other));
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }

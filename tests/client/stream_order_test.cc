@@ -34,6 +34,15 @@ TEST_F(StreamOrderTest, ACommunicatorThatIsAheadLeavesTheOthersTheirShare) {
   EXPECT_FALSE(order_->Take(1, shm::kEagerSlots / 2));
 }
 
+TEST_F(StreamOrderTest, OneThatIsMadeLaterFindsSome) {
+  for (uint32_t comm_id = 1, left = shm::kEagerSlots; comm_id <= 8; ++comm_id, left /= 2) {
+    uint32_t has = 0;
+    while (order_->Take(comm_id, shm::kEagerSlots)) ++has;
+    EXPECT_EQ(has, left / 2) << comm_id;
+  }
+  EXPECT_TRUE(order_->Take(9, shm::kEagerSlots));
+}
+
 TEST_F(StreamOrderTest, WhatAStreamHasNotPassedIsInUse) {
   const auto use = order_->Take(1, 1);
   ASSERT_TRUE(use);
