@@ -7,10 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "bench/gpu/cusparse_rival.cuh"
 #include "bench/gpu/frames.cuh"
 #include "bench/gpu/report.h"
 #include "bench/gpu/rivals.cuh"
+
+#if __has_include(<cusparse.h>)
+#include "bench/gpu/cusparse_rival.cuh"
+#else
+#include "bench/gpu/no_cusparse_rival.cuh"
+#endif
 
 namespace spccl::gpu_bench {
 
