@@ -325,6 +325,17 @@ exec {real} "$@"
         self.must(self.epilog(7))
         self.assertEqual(self.hooks.daemons(), [])
 
+    def test_the_daemon_sees_the_gpus_of_all_jobs(self):
+        self.must(self.hooks.run("prolog", "n1", 7, CUDA_VISIBLE_DEVICES="1", GPU_DEVICE_ORDINAL="1",
+                                 NVIDIA_VISIBLE_DEVICES="1", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50",
+                                 CUDA_MPS_PIPE_DIRECTORY="/tmp/mps"))
+        environ = pathlib.Path(f"/proc/{self.hooks.pid('n1')}/environ").read_text()
+        names = dict(line.split("=", 1) for line in environ.split("\0") if line)
+        self.assertEqual({name: value for name, value in names.items()
+                          if name.startswith(("CUDA_", "GPU_", "NVIDIA_"))},
+                         {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps",
+                          "CUDA_CACHE_PATH": f"{self.hooks.folder}/n1/state/cuda"})
+
 
 if __name__ == "__main__":
     if os.geteuid() != 0:

@@ -58,11 +58,12 @@ class Hooks:
         text = "".join(f"{key} = {value}\n" for key, value in values.items())
         (self.folder / f"{node}.conf").write_text("# Of a test.\n\n" + text)
 
-    def run(self, script, node, job, uid=USER):
+    def run(self, script, node, job, uid=USER, **environment):
         """Runs a script as slurmd would: with no PATH."""
         return subprocess.run(
             [self.scripts / f"{script}.d/50-spccl", self.folder / f"{node}.conf"], text=True,
-            env={"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURMD_NODENAME": node},
+            env={"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURMD_NODENAME": node,
+                 **environment},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
 
     def runtime_dir(self, node):
