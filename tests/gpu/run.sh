@@ -35,7 +35,8 @@ begin while they have the whole of their limits left. bench fails by its targets
 card these are not judged.
 
   --bin DIR      what tests/gpu/build.sh has built, maybe elsewhere
-  --spccl DIR    of spccld and spccl-perf, for ranks and nccl (default: --bin, else build/release/bin)
+  --spccl DIR    of spccld and spccl-perf, for ranks and nccl (default: --bin, else build/release/bin); where it is
+                 the bin of a build with SPCCL_WITH_CUDA, they take that build's kernels
   --nccl FILE    libnccl.so.2 of NCCL 2.30 or later (default: SPCCL_GPU_NCCL; PyPI: nvidia-nccl-cu13)
   --out DIR      for logs and bench.jsonl (default: build/gpu)
   --only A,B     these steps only
@@ -46,7 +47,7 @@ card these are not judged.
   -h, --help
 
 SPCCL_CUDA_LIBRARY names a CUDA driver where it is not libcuda.so.1, SPCCL_GPU_KERNELS other kernels than
-those beside the programs, SPCCL_GPU_CODEC_OPTIONS options of gpu-codec-suite, for slow places; then codec
+these, for all steps, SPCCL_GPU_CODEC_OPTIONS options of gpu-codec-suite, for slow places; then codec
 does not count as run in full.
 USAGE
 }
@@ -219,6 +220,9 @@ if [ "$builds" = yes ]; then
   if [ "${#failed[@]}" -gt 0 ]; then why_not="the build failed"; fi
 fi
 kernels="${SPCCL_GPU_KERNELS:-$bin/libspccl_device.so}"
+# A build is tried with the kernels that it packs.
+perf_kernels="$(dirname "$spccl")/kernels/launch/libspccl_device.so"
+if [ -n "${SPCCL_GPU_KERNELS:-}" ] || [ ! -f "$perf_kernels" ]; then perf_kernels="$kernels"; fi
 will_build=no
 if [ "$dry" = yes ] && [ "$builds" = yes ] && wanted build; then will_build=yes; fi
 no_kernels='' # for the steps that take them
@@ -226,6 +230,7 @@ if [ -z "$why_not" ] && [ "$will_build" = no ] && [ -z "${SPCCL_GPU_KERNELS:-}" 
   [ ! -f "$kernels" ]; then
   no_kernels="no libspccl_device.so in $bin"
   for name in codec bench ranks-2 ranks-4 ranks-8 nccl memcheck racecheck; do
+    if [[ "$name" =~ ^(ranks|nccl) && "$perf_kernels" != "$kernels" ]]; then continue; fi
     if wanted "$name" && [ "$dry" = no ]; then fail kernels "$no_kernels: see tests/gpu/build.sh" && break; fi
   done
 fi
@@ -250,14 +255,16 @@ step_if ipc "$(no_program gpu-ipc-test)" yes 30 "$bin/gpu-ipc-test"
 
 # What may be skipped shares what is left: what the product does comes before what looks once more at the
 # kernels.
-no_perf="${no_kernels:-$(find_no_perf)}"
+no_perf=''
+if [ "$perf_kernels" = "$kernels" ]; then no_perf="$no_kernels"; fi
+no_perf="${no_perf:-$(find_no_perf)}"
 no_nccl="$no_perf"
 if [ -z "$no_nccl" ] && [ -z "$nccl" ]; then no_nccl="no NCCL named: see --nccl"; fi
 for ranks in 2 4 8; do
   step_if "ranks-$ranks" "$no_perf" no 60 \
-    bash "$root/tests/gpu/ranks.sh" "$spccl" "$kernels" "$ranks"
+    bash "$root/tests/gpu/ranks.sh" "$spccl" "$perf_kernels" "$ranks"
 done
-step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$kernels" "${nccl:-libnccl.so.2}" "$out"
+step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$perf_kernels" "${nccl:-libnccl.so.2}" "$out"
 no_mps=''
 command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-control"
 step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"

@@ -224,6 +224,33 @@ class RunTest(unittest.TestCase):
         self.assertIn("FAIL: kernels; skipped: codec (no libspccl_device.so in ", last_line(found))
         self.assertEqual(found["order"][0], "PASS")
 
+    def test_ranks_and_nccl_take_the_kernels_of_the_build_that_they_run(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        built = self.folder.resolve() / "build"
+        (built / "bin").mkdir(parents=True)
+        for name in ["spccld", "spccl-perf"]:
+            (built / "bin" / name).symlink_to(self.folder / name)
+        options = ["--dry-run", "--bin", self.bin, "--spccl", built / "bin", "--nccl",
+                   self.folder / "libnccl.so.2", "--only", "codec,ranks-2,nccl"]
+        beside = self.bin.resolve() / "libspccl_device.so"
+        found = run(*options, **PRETENDED, **tools)[1]
+        for step in ["codec", "ranks-2", "nccl"]:
+            self.assertIn(f" {beside}", found[step][1])
+        its_own = built / "kernels/launch/libspccl_device.so"
+        its_own.parent.mkdir(parents=True)
+        its_own.touch()
+        found = run(*options, **PRETENDED, **tools)[1]
+        self.assertIn(f" {beside}", found["codec"][1])
+        for step in ["ranks-2", "nccl"]:
+            self.assertIn(f"{built}/bin {its_own} ", found[step][1])
+        found = run(*options, SPCCL_GPU_KERNELS="/nowhere/k.so", **PRETENDED, **tools)[1]
+        self.assertIn(f"{built}/bin /nowhere/k.so ", found["ranks-2"][1])
+        beside.unlink()  # no matter to those that have their own
+        options = options[1:-1] + ["ranks-2", "--out", self.folder / "out"]
+        status, found = run(*options, **PRETENDED, **tools)
+        self.assertEqual((status, found["ranks-2"][0]), (0, "PASS"), found)
+
     def test_what_takes_no_kernels_needs_none(self):
         self.pretend()
         (self.bin / "libspccl_device.so").unlink()
