@@ -237,6 +237,7 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
       "Projects dense and sparse collectives to many GPUs from the rates of one and of links",
       "spccl-model");
   app.set_config("--config", "", "TOML file with any of these flags, such as: node-rate = 100");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   AddSystem(app, given, parsed.options, turned);
   AddWork(app, given);
   app.add_flag("--json", parsed.options.json, "print one object a line");

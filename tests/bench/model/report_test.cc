@@ -58,6 +58,15 @@ TEST(OptionsTest, TakesAFileOfFlags) {
   EXPECT_TRUE(parsed.options.system.fused);
 }
 
+TEST(OptionsTest, RefusesAFileWithAFlagThatItDoesNotKnow) {
+  const std::string path = testing::TempDir() + "model_unknown_flag_test.toml";
+  std::ofstream(path) << "memory-rate = 1000\nnode-rat = 100\n";
+  const ParsedOptions parsed = Parse({"--config", path.c_str()});
+  EXPECT_FALSE(parsed.go_on);
+  EXPECT_EQ(parsed.exit_code, 1);
+  EXPECT_THAT(parsed.text, HasSubstr("node-rat"));
+}
+
 TEST(OptionsTest, WrongUseIsRefused) {
   for (const std::vector<const char*>& arguments : std::vector<std::vector<const char*>>{
            {"--preset", "none"},
