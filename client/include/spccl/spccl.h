@@ -198,8 +198,8 @@ SPCCL_API spcclResult_t spcclCommUserRank(const spcclComm_t comm, int* rank);
 
 /* In which format what leaves this node travels, where ranks of several nodes (or SPCCL_ALGO=ring)
  * exchange frames. The exact ones differ in size and speed only; spcclCodecAuto, the default, takes
- * what arrives first. The last four are lossy, for float32 and float64; docs/lossy.md derives how
- * far a result may be off. */
+ * what arrives first. The last four are lossy, for float32 and float64 that are not on GPUs, whose
+ * frames are exact; docs/lossy.md derives how far a result may be off. */
 typedef enum {
   spcclCodecAuto = 0,
   spcclCodecDense = 1,
