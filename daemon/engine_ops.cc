@@ -263,7 +263,7 @@ void Engine::NoteSends(CommEntry& entry, OpKind kind, const runtime::OpStats& st
   if (!is_new && now_ns - entry.sends_looked_ns < kLookAtSendsNs) return;
   entry.sends_looked_ns = now_ns;
   std::string outline = Outline(*entry.last_sends);
-  if (told->second == outline) return;
+  if (outline.empty() || told->second == outline) return;
   told->second = std::move(outline);
   Record("sends", entry.comm.job_id(), entry.comm.id(), entry.comm.uid(),
          Describe(*entry.last_sends), entry.last_sends);

@@ -73,6 +73,7 @@ std::string Tell(const SendsInfo& sends, bool numbers) {
     }
     first = end;
   }
+  if (parts.empty()) return "";
   const std::string way =
       sends.way.empty() || !numbers ? "" : absl::StrCat(", sending by trial: ", sends.way);
   return absl::StrCat(sends.operation, " by ", sends.algorithm, way, ": ",

@@ -58,5 +58,14 @@ TEST(SendReportTest, AStepThatSentNothingIsPassedOver) {
             "send 3 (all_gather, inter) forwarded");
 }
 
+TEST(SendReportTest, TellsNothingWhereNoSendWasNoted) {
+  for (const std::vector<runtime::SendStepStats>& steps :
+       {std::vector<runtime::SendStepStats>(), std::vector<runtime::SendStepStats>(2)}) {
+    const SendsInfo sends = {.operation = "all_reduce", .algorithm = "gpu", .steps = steps};
+    EXPECT_EQ(Describe(sends), "");
+    EXPECT_EQ(Outline(sends), "");
+  }
+}
+
 }  // namespace
 }  // namespace spccl::daemon
