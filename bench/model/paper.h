@@ -42,7 +42,7 @@ struct Verdict {
   // kYes: within a range, or beside a number by a factor of at most 1 + margin; kNear: beside a
   // range by no more.
   enum class Agrees { kYes, kNear, kNo } agrees = Agrees::kNo;
-  std::string why;  // where it is not kYes
+  std::string why = {};  // where it is not kYes
 };
 Verdict Judge(const Claim& claim, const System& system, double margin);
 

@@ -12,7 +12,7 @@ namespace spccl::bench::model {
 struct Row {
   Work work;
   policy::Algorithm asked = policy::Algorithm::kAuto;  // kAuto: the fastest of each
-  Best dense, sparse;
+  Best dense = {}, sparse = {};
   double speed_up() const { return dense.projection.seconds / sparse.projection.seconds; }
 };
 // In the order of ops, sizes, sparsities, algorithms, numbers of GPUs; without those for which the

@@ -36,8 +36,8 @@ struct Source {
 
 struct Preset {
   std::string name;
-  System system;
-  std::vector<Source> sources;
+  System system = {};
+  std::vector<Source> sources = {};
 };
 const std::vector<Preset>& Presets();
 const Preset* FindPreset(std::string_view name);

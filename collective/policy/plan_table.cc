@@ -17,7 +17,7 @@ constexpr double kRootHalf = 0.7071067811865476;
 
 std::string NameOf(const Pick& pick) {
   std::string name(NameOf(pick.algorithm));
-  if (pick.slice_bytes != 0) name += "/" + std::to_string(pick.slice_bytes);
+  if (pick.slice_bytes != 0) name.append("/").append(std::to_string(pick.slice_bytes));
   return name;
 }
 

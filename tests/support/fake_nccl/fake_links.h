@@ -31,11 +31,11 @@ struct FakeMessage {
 
 // A socket to another process, for one world.
 struct FakeLink {
-  int fd = -1;                       // < 0: it has ended
-  bool dialed = false;               // to who made the world's id
-  bool closing = false;              // when all has been written
-  std::shared_ptr<FakeWorld> world;  // null: it has not said which
-  std::string in, out;               // half a message; what waits for the socket
+  int fd = -1;                            // < 0: it has ended
+  bool dialed = false;                    // to who made the world's id
+  bool closing = false;                   // when all has been written
+  std::shared_ptr<FakeWorld> world = {};  // null: it has not said which
+  std::string in = {}, out = {};          // half a message; what waits for the socket
 };
 
 // All functions: with the mutex held.
