@@ -3,6 +3,7 @@
 #include <ctime>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -56,21 +57,30 @@ void PrintNoGpus(const v1::Gpus& gpus, Context* context) {
   context->out() << "gpus          not used: " << Printable(gpus.unused()) << "\n";
 }
 
+// "its work has not ended" of "GPU 0 (NVIDIA H100) has failed: its work has not ended": the line
+// names the GPU.
+std::string WhyFailed(const v1::Gpu& gpu) {
+  constexpr std::string_view kFailed = " has failed: ";
+  const size_t at = gpu.failure().find(kFailed);
+  return Printable(at == std::string::npos ? gpu.failure()
+                                           : gpu.failure().substr(at + kFailed.size()));
+}
+
 void PrintGpus(const v1::Gpus& gpus, Context* context) {
   if (gpus.gpus().empty()) return PrintNoGpus(gpus, context);
   context->out() << "gpus          " << gpus.gpus_size() << " used, driver "
                  << Printable(gpus.driver())
                  << (gpus.has_nccl() ? ", " + Printable(gpus.nccl()) : "") << "\n";
   if (!gpus.has_nccl() && !gpus.nccl().empty()) {
-    context->out() << "              between nodes through the hosts; NCCL: "
-                   << Printable(gpus.nccl()) << "\n";
+    context->out() << "              between nodes through the hosts: " << Printable(gpus.nccl())
+                   << "\n";
   }
   for (int i = 0; i < gpus.gpus_size(); ++i) {
     const v1::Gpu& gpu = gpus.gpus(i);
     context->out() << "              " << i << " " << Printable(gpu.name()) << ", "
                    << HumanBytes(static_cast<double>(gpu.bytes())) << ", " << Printable(gpu.id())
                    << (gpu.mps() ? ", through MPS" : "");
-    if (!gpu.failure().empty()) context->out() << ", FAILED: " << Printable(gpu.failure());
+    if (!gpu.failure().empty()) context->out() << ", FAILED: " << WhyFailed(gpu);
     context->out() << "\n";
   }
   for (const std::string& refused : gpus.refused()) {

@@ -131,6 +131,21 @@ TEST_F(ContextTest, StatusNamesGpusThatAreNotUsedBesideOthers) {
                     HasSubstr("              not used: the driver's GPU 1: out of memory\n")));
 }
 
+TEST_F(ContextTest, StatusSaysOnceWhatIsWrongWithGpus) {
+  core_.Update([&](Snapshot* snapshot) {
+    snapshot->core.gpus.use = daemon::GpusUsed::kUsed;
+    snapshot->core.gpus.nccl = "NCCL cannot be loaded: libnccl.so.2: no such file";
+    snapshot->core.gpus.gpus = {
+        {.id = "GPU-7", .name = "H100", .failure = "GPU 0 (H100) has failed: its work hangs"},
+        {.id = "GPU-8", .name = "H100", .failure = "its context is lost"}};
+  });
+  EXPECT_THAT(Tool({"status"}).out,
+              AllOf(HasSubstr("              between nodes through the hosts: NCCL cannot be "
+                              "loaded: libnccl.so.2: no such file\n"),
+                    HasSubstr(", GPU-7, FAILED: its work hangs\n"),
+                    HasSubstr(", GPU-8, FAILED: its context is lost\n")));
+}
+
 TEST_F(ContextTest, Status) {
   const ToolRun run = Tool({"status"});
   EXPECT_EQ(run.code, kFine);
