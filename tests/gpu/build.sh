@@ -20,18 +20,29 @@ die() {
   printf 'build.sh: %s\n' "$*" >&2
   exit 1
 }
+wrong() {
+  printf 'build.sh: %s; see --help\n' "$*" >&2
+  exit 2
+}
 
 out='' arch=''
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage && exit 0 ;;
-    --arch) arch="${2:?--arch takes an architecture}" && shift ;;
-    -*) die "unknown option: $1" ;;
-    *) out="$1" ;;
+    --arch)
+      [ -n "${2:-}" ] || wrong "--arch takes an architecture"
+      arch="$2"
+      shift
+      ;;
+    -*) wrong "unknown option: $1" ;;
+    *)
+      [ -z "$out" ] || wrong "one folder, not also $1"
+      out="$1"
+      ;;
   esac
   shift
 done
-[ -n "$out" ] || { usage >&2 && exit 2; }
+[ -n "$out" ] || wrong "no folder named"
 mkdir -p "$out/objects"
 out="$(cd "$out" && pwd)"
 cd "$root"

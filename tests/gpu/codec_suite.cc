@@ -12,9 +12,16 @@
 namespace spccl::gpu_test {
 namespace {
 
-[[noreturn]] void Usage() {
-  std::fprintf(stderr, "usage: gpu-codec-suite LIBSPCCL_DEVICE [--thin N] [--large BYTES]\n");
-  _exit(2);
+constexpr char kUsage[] =
+    R"(usage: gpu-codec-suite LIBSPCCL_DEVICE [--thin N] [--large BYTES]
+
+  --thin N       one case in N, drawn by the seed
+  --large BYTES  of elements, of the largest frames (default: 268435456; 0: none)
+)";
+
+[[noreturn]] void RefuseUse() {
+  std::fputs(kUsage, stderr);
+  std::exit(2);
 }
 
 int Main(int argc, char** argv) {
@@ -22,6 +29,10 @@ int Main(int argc, char** argv) {
   const char* library = nullptr;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
     if (argument == "--thin" && i + 1 < argc) {
       options.thinning = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
     } else if (argument == "--large" && i + 1 < argc) {
@@ -29,10 +40,10 @@ int Main(int argc, char** argv) {
     } else if (library == nullptr && !argument.starts_with("-")) {
       library = argv[i];
     } else {
-      Usage();
+      RefuseUse();
     }
   }
-  if (library == nullptr || options.thinning == 0) Usage();
+  if (library == nullptr || options.thinning == 0) RefuseUse();
   role = "codec suite";
   Suite suite(library);
   std::mt19937_64 rng(TestSeed());

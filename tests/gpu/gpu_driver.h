@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "base/cuda/abi.h"
@@ -92,6 +93,15 @@ struct Driver {
   SPCCL_GPU_TEST_FUNCTIONS(SPCCL_GPU_TEST_DECLARE)
 #undef SPCCL_GPU_TEST_DECLARE
 };
+
+// Ends the process where there is an argument: by --help well, by any other with 2.
+inline void TakeNoArguments(int argc, char** argv, const char* program) {
+  if (argc < 2) return;
+  const bool asks = std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0;
+  if (!asks) std::fprintf(stderr, "%s: unknown argument: %s\n", program, argv[1]);
+  std::fprintf(asks ? stdout : stderr, "usage: %s\n", program);
+  std::exit(asks ? 0 : 2);
+}
 
 [[noreturn]] inline void Stop(int code, const char* what, const char* why) {
   std::printf("%s: %s: %s\n", role, what, why);

@@ -183,7 +183,8 @@ void Opener(int socket) {
 }  // namespace
 }  // namespace spccl::gpu_test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace spccl::gpu_test;  // NOLINT(google-build-using-namespace): its own program
+  TakeNoArguments(argc, argv, "gpu-ipc-test");
   RunTwo(Owner, "owner", Opener, "opener");
 }

@@ -7,7 +7,11 @@
 # first that lets ranks share a GPU. Ends with 0 if all is right, the daemons worked on the GPU's memory
 # themselves and NCCL says that it was used.
 set -euo pipefail
-dir="${1:?}" kernels="${2:?}" nccl="${3:?}" logs="${4:?}"
+if [ $# -ne 4 ]; then
+  echo "nccl.sh: usage: tests/gpu/nccl.sh DIR KERNELS NCCL LOGS" >&2
+  exit 2
+fi
+dir="$1" kernels="$2" nccl="$3" logs="$4"
 export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-0}"
 export NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT NCCL_DEBUG_FILE="$logs/nccl-debug.%p"

@@ -171,6 +171,7 @@ int Main() {
 }  // namespace
 }  // namespace spccl::gpu_test
 
-int main() {
+int main(int argc, char** argv) {
+  spccl::gpu_test::TakeNoArguments(argc, argv, "gpu-order-test");
   return spccl::gpu_test::Main();
 }

@@ -7,7 +7,11 @@
 # replayed, and memory that is copied through the host. Ends with 0 if all is right and the daemon worked on the
 # GPU's memory itself, but for what was to be copied.
 set -euo pipefail
-dir="${1:?}" kernels="${2:?}" ranks="${3:?}"
+if [ $# -lt 3 ]; then
+  echo "ranks.sh: usage: tests/gpu/ranks.sh DIR KERNELS RANKS [spccl-perf's options...]" >&2
+  exit 2
+fi
+dir="$1" kernels="$2" ranks="$3"
 shift 3
 export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-0}"
 count=0 kinds=''

@@ -67,7 +67,7 @@ while [ $# -gt 0 ]; do
       printf -v "${1#--}" '%s' "$2"
       shift
       ;;
-    *) usage >&2 && die "unknown argument: $1" ;;
+    *) die "unknown argument: $1; see --help" ;;
   esac
   shift
 done
@@ -264,7 +264,7 @@ for ranks in 2 4 8; do
   step_if "ranks-$ranks" "$no_perf" no 60 \
     bash "$root/tests/gpu/ranks.sh" "$spccl" "$perf_kernels" "$ranks"
 done
-step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$perf_kernels" "${nccl:-libnccl.so.2}" "$out"
+step_if nccl "$no_nccl" no 60 bash "$root/tests/gpu/nccl.sh" "$spccl" "$perf_kernels" "${nccl:-<none named: see --nccl>}" "$out"
 no_mps=''
 command -v nvidia-cuda-mps-control >/dev/null || no_mps="no nvidia-cuda-mps-control"
 step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-order-test"

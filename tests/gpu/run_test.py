@@ -280,6 +280,11 @@ class RunTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("no driver", found["codec"][1])
 
+    def test_a_dry_run_makes_up_no_nccl(self):
+        found = run("--dry-run", "--out", self.folder / "out", "--only", "nccl")[1]
+        self.assertIn("<none named: see --nccl>", found["nccl"][1])
+        self.assertNotIn("libnccl", found["nccl"][1])
+
     def test_refuses_what_it_does_not_know(self):
         for options in [["--frob"], ["--only", "codec,frob"], ["--only", ","], ["--only", ""], ["--bin"], ["--limit", "soon"],
                         ["--total", "0"], ["--limit", "1" * 20]]:

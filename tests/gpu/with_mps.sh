@@ -2,6 +2,10 @@
 # Runs a command beside an MPS server of its own: tests/gpu/with_mps.sh COMMAND...
 # Ends as the command does, or with 77 if no server starts.
 set -uo pipefail
+if [ $# -eq 0 ]; then
+  echo "with_mps.sh: usage: tests/gpu/with_mps.sh COMMAND..." >&2
+  exit 2
+fi
 CUDA_MPS_PIPE_DIRECTORY="$(mktemp -d)"
 CUDA_MPS_LOG_DIRECTORY="$CUDA_MPS_PIPE_DIRECTORY"
 export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
