@@ -44,6 +44,7 @@ absl::Status Gpu::Start(const DeviceWish& wish, int rank) {
   if (wish.ordinal >= count) {
     return absl::NotFoundError(absl::StrCat("there is no GPU ", wish.ordinal, ", only ", count));
   }
+  if (wish.ordinal < 0) choices_ = count;
   const int ordinal = wish.ordinal >= 0 ? wish.ordinal : rank % count;
   cuda::Device device = -1;
   SPCCL_RETURN_IF_ERROR(driver_->ToStatus(driver_->DeviceGet(&device, ordinal), "cuDeviceGet"));

@@ -36,6 +36,7 @@ class Gpu {
   const cuda::Driver& driver() const { return *driver_; }
   int ordinal() const { return device_; }
   const std::string& name() const { return name_; }  // "NVIDIA H200"
+  int choices() const { return choices_; }           // GPUs that ranks take in turn
   cuda::Stream stream() const { return stream_; }
   // Until all that was put on the stream is done.
   absl::Status Synchronize() const;
@@ -45,6 +46,7 @@ class Gpu {
   absl::Status Start(const DeviceWish& wish, int rank);
 
   const std::shared_ptr<const cuda::Driver> driver_;
+  int choices_ = 1;
   int device_ = -1;  // once its context is held
   cuda::Stream stream_ = nullptr;
   std::string name_;

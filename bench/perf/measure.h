@@ -61,6 +61,7 @@ class Backend {
   virtual absl::Status ToDevice() { return absl::OkStatus(); }
   virtual absl::Status FromDevice() { return absl::OkStatus(); }
   virtual std::string device_name() const { return ""; }  // of a device, once opened
+  virtual int device_choices() const { return 1; }        // such devices that ranks take in turn
   // Whether Run() leaves something else in send() than what it found there.
   virtual bool overwrites_input() const = 0;
 

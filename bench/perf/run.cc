@@ -1,8 +1,10 @@
 #include "bench/perf/run.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/perf/report.h"
 
@@ -14,13 +16,22 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
+// "# on NVIDIA H200 and 7 more"; nothing of the host.
+std::string DevicesText(const Backend& backend, int ranks) {
+  const std::string name = backend.device_name();
+  if (name.empty()) return "";
+  const int others = std::min(backend.device_choices(), ranks) - 1;
+  return absl::StrCat("# on ", name, others > 0 ? absl::StrCat(" and ", others, " more") : "",
+                      "\n");
+}
+
 }  // namespace
 
 absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& backend,
                                  const Options& options) {
   const bool prints = team.rank() == 0;
   if (prints && !options.json) {
-    if (const std::string name = backend.device_name(); !name.empty()) Print("# on " + name + "\n");
+    Print(DevicesText(backend, team.ranks()));
     Print(TableHead(tool, options));
   }
   bool right = true;

@@ -31,6 +31,7 @@ class SpcclBackend : public Backend {
   absl::Status ToDevice() override;
   absl::Status FromDevice() override;
   std::string device_name() const override { return gpu_ == nullptr ? "" : gpu_->name(); }
+  int device_choices() const override { return gpu_ == nullptr ? 1 : gpu_->choices(); }
   bool overwrites_input() const override;
   absl::Status Run() override;
   absl::Status Apply(const Setting& setting) override;

@@ -195,6 +195,8 @@ TEST_F(SpcclPerfTest, RanksShareGpus) {
                               " --daemon-arg=--gpu-kernels=" + SPCCL_FAKE_DEVICE_LIBRARY);
     EXPECT_EQ(result.code, 0) << result.output;
     EXPECT_THAT(result.output, HasSubstr("device " + device + ","));
+    EXPECT_THAT(result.output,
+                HasSubstr(device == "cuda" ? "# on Fake GPU 0 and 1 more\n" : "# on Fake GPU 1\n"));
   }
 }
 
