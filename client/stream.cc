@@ -20,7 +20,7 @@ constexpr int64_t kHealthCheckNs = 100'000'000;
 
 absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_block) {
   std::unique_lock lock(mutex_);
-  if (shut_) return absl::FailedPreconditionError("the stream was destroyed");
+  if (shut_) return absl::FailedPreconditionError("the stream, or the communicator, was destroyed");
   PruneLocked();
   std::shared_ptr<Operation> previous = LastUnfinishedLocked();
   SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, weak_from_this()));
@@ -51,7 +51,7 @@ absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_bloc
 
 absl::Status Stream::Reserve(const std::shared_ptr<Operation>& op) {
   const std::lock_guard lock(mutex_);
-  if (shut_) return absl::FailedPreconditionError("the stream was destroyed");
+  if (shut_) return absl::FailedPreconditionError("the stream, or the communicator, was destroyed");
   PruneLocked();
   SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, weak_from_this()));
   ops_.push_back(op);
