@@ -45,11 +45,13 @@ class ThreadOf {
 // enqueued on the stream so far has ended, or the GPU has failed.
 class EndOf {
  public:
-  EndOf(Gpu& gpu, void* stream, bool waits = false) : gpu_(gpu), stream_(stream), waits_(waits) {}
+  // `waits`: as Gpu::WhenEnded has it.
+  EndOf(Gpu& gpu, void* stream, std::function<bool()> waits = nullptr)
+      : gpu_(gpu), stream_(stream), waits_(std::move(waits)) {}
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> caller) {
     // The awaiter lives in the coroutine, until it goes on.
-    gpu_.WhenEnded(stream_, waits_, [this, caller](const absl::Status& status) {
+    gpu_.WhenEnded(stream_, std::move(waits_), [this, caller](const absl::Status& status) {
       status_ = status;
       caller.resume();
     });
@@ -59,7 +61,7 @@ class EndOf {
  private:
   Gpu& gpu_;
   void* const stream_;
-  const bool waits_;
+  std::function<bool()> waits_;
   absl::Status status_;
 };
 

@@ -242,16 +242,18 @@ void GpuDevice::EndStream(void* stream) {
   (void)driver_->StreamDestroy(static_cast<cuda::Stream>(stream));
 }
 
-void GpuDevice::WhenEnded(void* stream, bool waits,
+void GpuDevice::WhenEnded(void* stream, std::function<bool()> waits,
                           std::function<void(const absl::Status&)> ended) {
   absl::Status status = this->status();
   if (status.ok()) {
     auto waiting = std::make_unique<Waiting>(Waiting{.gpu = this,
                                                      .number = next_number_++,
                                                      .stream = static_cast<cuda::Stream>(stream),
-                                                     .waits = waits,
+                                                     .waits = std::move(waits),
                                                      .since_ns = MonotonicNanos(),
+                                                     .works_since_ns = std::nullopt,
                                                      .ended = std::move(ended)});
+    if (!waiting->waits) waiting->works_since_ns = waiting->since_ns;
     const cuda::Result result = driver_->LaunchHostFunc(waiting->stream, &OnEnded, waiting.get());
     if (result == cuda::kSuccess) {
       waiting_.emplace(waiting->number, std::move(waiting));
@@ -303,20 +305,30 @@ void GpuDevice::RunPolls() {
   polls_ = std::move(polls);
 }
 
+// Asked anew each time: a rank's process can take its word back before the stream has looked.
+int64_t GpuDevice::WorksForNs(Waiting& waiting, int64_t now_ns) {
+  if (waiting.waits && waiting.waits()) {
+    waiting.works_since_ns.reset();
+    return 0;
+  }
+  if (!waiting.works_since_ns.has_value()) waiting.works_since_ns = now_ns;
+  return now_ns - *waiting.works_since_ns;
+}
+
 // A context with an error calls nobody back; nor does a GPU that has stuck.
 void GpuDevice::Watch() {
   const int64_t now_ns = MonotonicNanos();
   if (waiting_.empty() || now_ns - watched_ns_ < kWatchNs) return;
   watched_ns_ = now_ns;
   for (const auto& [number, waiting] : waiting_) {
-    const int64_t since_ns = now_ns - waiting->since_ns;
-    if (since_ns < kWatchNs) continue;
+    if (now_ns - waiting->since_ns < kWatchNs) continue;
     const cuda::Result result = driver_->StreamQuery(waiting->stream);
     if (result == cuda::kSuccess) continue;
     if (result != cuda::kErrorNotReady) return Fail(Check(result, "cuStreamQuery"));
-    if (!waiting->waits && since_ns > options_.stuck_after_ns) {
+    const int64_t works_ns = WorksForNs(*waiting, now_ns);
+    if (works_ns > options_.stuck_after_ns) {
       return Fail(absl::DeadlineExceededError(
-          absl::StrCat("its work has not ended for ", since_ns / 1'000'000, " ms")));
+          absl::StrCat("its work has not ended for ", works_ns / 1'000'000, " ms")));
     }
   }
 }

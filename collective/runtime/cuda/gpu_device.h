@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,7 +37,8 @@ class GpuDevice final : public Gpu {
   absl::Status status() const override;
   void Fail(absl::Status status) override;
   device::Queue QueueOf(uint64_t lane) override;
-  void WhenEnded(void* stream, bool waits, std::function<void(const absl::Status&)> ended) override;
+  void WhenEnded(void* stream, std::function<bool()> waits,
+                 std::function<void(const absl::Status&)> ended) override;
   void* TakeWaitStream() override;
   void GiveWaitStream(void* stream) override;
   absl::StatusOr<void*> CopyStream(Way way) override;
@@ -68,8 +70,9 @@ class GpuDevice final : public Gpu {
     GpuDevice* gpu;
     uint64_t number;
     cuda::Stream stream;
-    bool waits;
+    std::function<bool()> waits;
     int64_t since_ns;
+    std::optional<int64_t> works_since_ns;  // since when it has been seen to wait for nobody
     std::function<void(const absl::Status&)> ended;
   };
   struct Lane {
@@ -90,6 +93,8 @@ class GpuDevice final : public Gpu {
   // How long the thread may sleep if nothing comes; 0: for ever.
   int64_t SleepNs() const;
   void Watch();
+  // For how long the stream has had to wait for nobody.
+  static int64_t WorksForNs(Waiting& waiting, int64_t now_ns);
   void End(uint64_t number);
   void EndAll(const absl::Status& status);
   void RunPolls();

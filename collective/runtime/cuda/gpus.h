@@ -40,9 +40,11 @@ class Gpu {
   virtual device::Queue QueueOf(uint64_t lane) = 0;
   // Calls `ended` on the issuing thread, not from within, when all that has been enqueued on the
   // stream so far has ended, or with an error when the GPU has failed. In the order of the calls,
-  // for one stream. `waits`: the stream may have to wait for others, for however long; else it is
-  // taken for stuck after Gpus::Options::stuck_after_ns. Issuing thread.
-  virtual void WhenEnded(void* stream, bool waits,
+  // for one stream. `waits`, asked on the issuing thread until `ended` is called: whether the
+  // stream may still have to wait for others, for however long; empty: it waits for nobody. A
+  // stream that need not wait is taken for stuck after Gpus::Options::stuck_after_ns, which begin
+  // when it is first seen not to. Issuing thread.
+  virtual void WhenEnded(void* stream, std::function<bool()> waits,
                          std::function<void(const absl::Status&)> ended) = 0;
   // A stream of its own for something that waits; null if there are too many such. Issuing thread.
   virtual void* TakeWaitStream() = 0;

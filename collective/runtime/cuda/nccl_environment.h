@@ -32,7 +32,8 @@ class GpuIssuer final : public transport::nccl::Issuer {
   cuda::Stream stream() override { return static_cast<cuda::Stream>(stream_); }
   // A group waits for other nodes: the world has its own deadline for it.
   void WhenDone(std::function<void(absl::Status)> done) override {
-    gpu_.WhenEnded(stream_, /*waits=*/true, std::move(done));
+    const auto waits = [] { return true; };
+    gpu_.WhenEnded(stream_, waits, std::move(done));
   }
 
  private:

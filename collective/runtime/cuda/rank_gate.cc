@@ -91,7 +91,8 @@ Detached RankGate::WaitForRanks([[maybe_unused]] std::shared_ptr<RankGate> self,
       // What cannot be enqueued is asked for below.
       (void)EnqueueWaits(static_cast<cuda::Stream>(stream));
       gpu.CountRankWaits(1);
-      status = co_await EndOf(gpu, stream, /*waits=*/true);
+      // Those that have come, or were let through, are waited for no more: then it may have stuck.
+      status = co_await EndOf(gpu, stream, [this] { return !IsReady(); });
       gpu.CountRankWaits(-1);
       gpu.GiveWaitStream(stream);
     }

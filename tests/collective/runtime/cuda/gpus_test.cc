@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -256,40 +258,104 @@ TEST(GpusTest, ACallThatFailsFailsTheOperation) {
   }
 }
 
-// Work that does not end takes its GPU out of use; a stream that may wait does not.
-TEST(GpusTest, AStuckGpuIsTakenForBroken) {
+// Holds a stream up. It outlives the GPU.
+class Blocker {
+ public:
+  // On the GPU's issuing thread.
+  void Block(void* stream) {
+    const auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
+    EXPECT_EQ(Fake().Launch(static_cast<cuda::Stream>(stream), wait, &ends_, nullptr),
+              cuda::kSuccess);
+  }
+  void End() {
+    ends_ = true;
+    ends_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> ends_ = false;
+};
+
+Gpus::Options StuckAtOnce() {
   Gpus::Options options = FakeGpuOptions();
   options.stuck_after_ns = 1;
-  std::atomic<bool> ends = false;
-  const auto gpus = OpenFakeGpus(options);
-  Gpu& gpu = gpus->at(0);
-  std::mutex mutex;
-  std::condition_variable came;
-  std::optional<absl::Status> stuck;
+  return options;
+}
+
+// What is said when a blocked stream of the first GPU is taken for stuck.
+absl::Status AwaitStuck(Gpus& gpus, const std::function<bool()>& waits) {
+  Gpu& gpu = gpus.at(0);
+  Blocker blocker;
+  std::promise<absl::Status> stuck;
+  void* stream = nullptr;
   gpu.Post([&] {
-    void* const stream = gpu.QueueOf(0).stream;
-    const auto wait = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); };
-    EXPECT_EQ(Fake().Launch(static_cast<cuda::Stream>(stream), wait, &ends, nullptr),
-              cuda::kSuccess);
-    gpu.WhenEnded(stream, /*waits=*/false, [&](const absl::Status& status) {
-      const std::lock_guard lock(mutex);
-      stuck = status;
-      came.notify_all();
-    });
+    stream = gpu.TakeWaitStream();
+    blocker.Block(stream);
+    gpu.WhenEnded(stream, waits, [&](const absl::Status& status) { stuck.set_value(status); });
   });
-  {
-    std::unique_lock lock(mutex);
-    ASSERT_TRUE(came.wait_for(lock, std::chrono::minutes(1), [&] { return stuck.has_value(); }));
-    EXPECT_EQ(stuck->code(), absl::StatusCode::kDeadlineExceeded) << *stuck;
-    EXPECT_THAT(std::string(stuck->message()), HasSubstr("GPU 0"));
-  }
-  EXPECT_EQ(gpu.status(), *stuck);
-  ends = true;
-  ends.notify_all();
+  std::future<absl::Status> said = stuck.get_future();
+  SPCCL_CHECK(said.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  blocker.End();
   // The driver may call back late: nothing is there for it, and nothing breaks.
-  (void)Ask<int>(gpu, [&] {
-    return gpus->driver()->StreamSynchronize(static_cast<cuda::Stream>(gpu.QueueOf(0).stream));
+  (void)Ask<int>(
+      gpu, [&] { return gpus.driver()->StreamSynchronize(static_cast<cuda::Stream>(stream)); });
+  return said.get();
+}
+
+// Work that does not end takes its GPU out of use.
+TEST(GpusTest, AStuckGpuIsTakenForBroken) {
+  const auto gpus = OpenFakeGpus(StuckAtOnce());
+  const absl::Status stuck = AwaitStuck(*gpus, nullptr);
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded) << stuck;
+  EXPECT_THAT(std::string(stuck.message()), HasSubstr("GPU 0"));
+  EXPECT_EQ(gpus->at(0).status(), stuck);
+}
+
+// Not a stream that may wait, but from when on it need not.
+TEST(GpusTest, AStreamThatNeedNotWaitAnyMoreIsTakenForStuck) {
+  const auto gpus = OpenFakeGpus(StuckAtOnce());
+  const std::vector<bool> answers = {true, true, false, true};
+  size_t asked = 0;
+  const absl::Status stuck = AwaitStuck(*gpus, [&] {
+    EXPECT_TRUE(gpus->at(0).status().ok()) << asked;
+    const size_t look = asked++;
+    return look < answers.size() && answers[look];
   });
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded) << stuck;
+  // At the first look of the last two its time begins.
+  EXPECT_EQ(asked, answers.size() + 2);
+}
+
+// It sticks while its stream waits for ranks, and they come, or are let through.
+TEST(GpusTest, AGpuThatSticksBeforeItsRanksComeFailsTheOperation) {
+  for (const bool cancels : {false, true}) {
+    Blocker blocker;
+    const auto gpus = OpenFakeGpus(StuckAtOnce());
+    Gpu& gpu = gpus->at(0);
+    Running running(*gpus);
+    (void)Ask<int>(gpu, [&] {
+      void* const stream = gpu.TakeWaitStream();
+      blocker.Block(stream);
+      gpu.GiveWaitStream(stream);  // who takes one next has it
+      return 0;
+    });
+    running.task->Start();
+    (void)Ask<int>(gpu, [] { return 0; });
+    if (cancels) {
+      running.task->Cancel(absl::AbortedError("enough"), 1);
+    } else {
+      running.ranks.EnqueueAll();
+    }
+    const auto result = running.outcome.Wait();
+    AwaitRelease(*gpus);
+    blocker.End();
+    ASSERT_TRUE(result.has_value());
+    EXPECT_FALSE(result->status.ok());
+    EXPECT_EQ(gpu.status().code(), absl::StatusCode::kDeadlineExceeded) << gpu.status();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(running.ranks.order(rank).done->load(), running.ranks.order(rank).value);
+    }
+  }
 }
 
 // Last: the context stays broken, and with it what lies in it.
