@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <thread>
 #include <utility>
 
 namespace spccl::daemon {
@@ -13,53 +15,77 @@ namespace {
 // ranks were waited for, they are not.
 constexpr std::chrono::milliseconds kLookAgain{1};
 
-// A GPU that has failed waits for nobody.
-bool MayClose(const runtime::Gpu& gpu) {
-  return gpu.may_free() || !gpu.status().ok();
-}
-
 }  // namespace
 
-GpuCloser::GpuCloser() : thread_([this] { Run(); }) {
-  ::pthread_setname_np(thread_.native_handle(), "spccl-closer");
-}
+// What is to be closed of one GPU, and the thread that does it.
+class GpuCloser::Queue {
+ public:
+  explicit Queue(const runtime::Gpu& gpu) : gpu_(gpu), thread_([this] { Run(); }) {
+    ::pthread_setname_np(thread_.native_handle(), "spccl-closer");
+  }
+  ~Queue() {
+    Stop();
+    thread_.join();
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
 
-GpuCloser::~GpuCloser() {
-  {
+  void Add(std::function<void()> close) {
+    const std::lock_guard lock(mutex_);
+    deferred_.push_back(std::move(close));
+    changed_.notify_one();
+  }
+  // What is left waits for no rank any more.
+  void Stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    changed_.notify_one();
   }
-  changed_.notify_one();
-  thread_.join();
-}
 
-void GpuCloser::Defer(const runtime::Gpu& gpu, std::function<void()> close) {
-  const std::lock_guard lock(mutex_);
-  deferred_.push_back({.gpu = &gpu, .close = std::move(close)});
-  changed_.notify_one();
-}
+ private:
+  // A GPU that has failed waits for nobody.
+  bool MayClose() const { return stopping_ || gpu_.may_free() || !gpu_.status().ok(); }
+  void Run();
 
-void GpuCloser::Run() {
+  const runtime::Gpu& gpu_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> deferred_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+void GpuCloser::Queue::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto next = std::find_if(deferred_.begin(), deferred_.end(), [this](const Deferred& one) {
-      return stopping_ || MayClose(*one.gpu);
-    });
-    if (next != deferred_.end()) {
-      std::function<void()> close = std::move(next->close);
-      deferred_.erase(next);
+    if (deferred_.empty()) {
+      if (stopping_) return;
+      changed_.wait(lock);
+    } else if (MayClose()) {
+      std::function<void()> close = std::move(deferred_.front());
+      deferred_.pop_front();
       lock.unlock();
       close();
       close = nullptr;
       lock.lock();
-    } else if (!deferred_.empty()) {
-      changed_.wait_for(lock, kLookAgain);
-    } else if (stopping_) {
-      return;
     } else {
-      changed_.wait(lock);
+      changed_.wait_for(lock, kLookAgain);
     }
   }
+}
+
+GpuCloser::GpuCloser() = default;
+
+GpuCloser::~GpuCloser() {
+  // All of them, before one that waits for its GPU is waited for.
+  for (const auto& [gpu, queue] : queues_) queue->Stop();
+}
+
+void GpuCloser::Defer(const runtime::Gpu& gpu, std::function<void()> close) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Queue>& queue = queues_[&gpu];
+  if (queue == nullptr) queue = std::make_unique<Queue>(gpu);
+  queue->Add(std::move(close));
 }
 
 }  // namespace spccl::daemon

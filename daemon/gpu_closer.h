@@ -1,12 +1,11 @@
-// The thread that gives memory back to the driver, which waits for what the GPU does, and with it
-// for ranks that its streams wait for.
+// The threads, one a GPU, that give memory back to the driver, which waits for what the GPU does,
+// and with it for ranks that its streams wait for; on a GPU that has stuck for ever.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <list>
+#include <map>
+#include <memory>
 #include <mutex>
-#include <thread>
 
 #include "collective/runtime/cuda/gpus.h"
 
@@ -15,26 +14,19 @@ namespace spccl::daemon {
 class GpuCloser {
  public:
   GpuCloser();
-  // Does what is left, whatever it waits for, then ends.
+  // Does what is left, whatever it waits for, then ends. Nobody defers any more.
   ~GpuCloser();
 
-  // Runs `close` on the closer's thread, in a moment in which no stream of the GPU waits for a
-  // rank, or once the GPU has failed. It holds up the others that are to be closed, and nothing
-  // else. The GPU outlives this. Thread-safe; never blocks.
+  // Runs `close` on the GPU's closing thread, in a moment in which no stream of the GPU waits for a
+  // rank, or once the GPU has failed. It holds up the others of this GPU that are to be closed, and
+  // nothing else. The GPU outlives this. Thread-safe; waits for none of them.
   void Defer(const runtime::Gpu& gpu, std::function<void()> close);
 
  private:
-  struct Deferred {
-    const runtime::Gpu* gpu;
-    std::function<void()> close;
-  };
-  void Run();
+  class Queue;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::list<Deferred> deferred_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::map<const runtime::Gpu*, std::unique_ptr<Queue>> queues_;
 };
 
 }  // namespace spccl::daemon

@@ -305,10 +305,12 @@ OrderMapRef GpuImports::OwnOrder(const runtime::Gpu& gpu, MappingRef mapping, ui
   void* const memory = mapping->data();
   auto* const map = new OrderMap(std::move(mapping), pointer);
   return OrderMapRef(map, [this, &gpu, memory](const OrderMap* dropped) {
-    closer_.Defer(gpu, [&gpus = gpus_, memory, dropped] {
+    // The one it was registered on may have failed since, and what is to be closed there may wait
+    // for ever: any will do.
+    const runtime::Gpu* const closes = FirstWorking(gpus_);
+    closer_.Defer(closes != nullptr ? *closes : gpu, [&gpus = gpus_, memory, dropped] {
       // Unmapped after it is unregistered.
       const std::unique_ptr<const OrderMap> owned(dropped);
-      // The one it was registered on may have failed since: any will do.
       const runtime::Gpu* const working = FirstWorking(gpus);
       if (working == nullptr) return;
       const cuda::Driver& driver = *gpus.driver();

@@ -43,6 +43,14 @@ TEST_F(GpuCloserTest, WaitsForRanksThatAGpuWaitsForAndLetsOthersPass) {
   EXPECT_TRUE(closed.get_future().get());
 }
 
+TEST_F(GpuCloserTest, AClosingThatBlocksHoldsUpNoOtherGpu) {
+  std::promise<void> end;
+  GpuCloser closer;
+  closer.Defer(gpus_->at(0), [&end] { end.get_future().wait(); });
+  Close(closer, gpus_->at(1));
+  end.set_value();
+}
+
 TEST_F(GpuCloserTest, AGpuThatHasFailedIsNotWaitedFor) {
   GpuCloser closer;
   gpus_->at(0).CountRankWaits(1);
@@ -51,14 +59,26 @@ TEST_F(GpuCloserTest, AGpuThatHasFailedIsNotWaitedFor) {
 }
 
 TEST_F(GpuCloserTest, TheEndWaitsForNoRank) {
-  int closed = 0;
-  gpus_->at(0).CountRankWaits(1);
+  int closed[2] = {};
+  for (size_t gpu = 0; gpu < 2; ++gpu) gpus_->at(gpu).CountRankWaits(1);
   {
     GpuCloser closer;
-    for (int i = 0; i < 3; ++i) closer.Defer(gpus_->at(0), [&closed] { ++closed; });
+    for (int i = 0; i < 6; ++i) closer.Defer(gpus_->at(i % 2), [&of = closed[i % 2]] { ++of; });
   }
-  EXPECT_EQ(closed, 3);
-  gpus_->at(0).CountRankWaits(-1);
+  EXPECT_EQ(closed[0], 3);
+  EXPECT_EQ(closed[1], 3);
+  for (size_t gpu = 0; gpu < 2; ++gpu) gpus_->at(gpu).CountRankWaits(-1);
+}
+
+TEST_F(GpuCloserTest, TheEndReachesAllGpusAtOnce) {
+  std::promise<void> other_closed;
+  gpus_->at(1).CountRankWaits(1);
+  {
+    GpuCloser closer;
+    closer.Defer(gpus_->at(0), [&other_closed] { other_closed.get_future().wait(); });
+    closer.Defer(gpus_->at(1), [&other_closed] { other_closed.set_value(); });
+  }
+  gpus_->at(1).CountRankWaits(-1);
 }
 
 }  // namespace

@@ -206,6 +206,40 @@ TEST_F(GpuMemoryTest, OrderMemoryIsGivenWhereAllGpusHaveFailed) {
   EXPECT_EQ(now.host, before_.host);
 }
 
+void AwaitPost(runtime::Gpu& gpu) {
+  std::promise<void> passed;
+  gpu.Post([&passed] { passed.set_value(); });
+  passed.get_future().wait();
+}
+
+// What is to be closed on the GPU that it was registered on may be blocked for ever.
+TEST_F(GpuMemoryTest, OrderMemoryIsGivenBackByAGpuThatWorksThen) {
+  const auto memfd = CreateSealedMemfd("order-test", sizeof(shm::OrderMemory));
+  ASSERT_THAT(memfd, IsOk());
+  auto mapping = SharedMapping::Create(memfd->get(), sizeof(shm::OrderMemory));
+  ASSERT_THAT(mapping, IsOk());
+  runtime::Gpu& first = gpus_->at(0);
+  Reaper reaper;
+  std::promise<void> end;
+  GpuCloser closer;
+  GpuImports imports(gpus_.get(), &closer, [] {});
+  OrderMapRef order;
+  imports.Register(reaper.Own(*std::move(mapping)), [&order](const auto& made) { order = *made; });
+  AwaitPost(first);
+  imports.Deliver();
+  ASSERT_NE(order, nullptr);
+  closer.Defer(first, [&end] { end.get_future().wait(); });
+  first.Fail(absl::DeadlineExceededError("its work has not ended"));
+  order.reset();
+  std::promise<void> closed;
+  closer.Defer(gpus_->at(1), [&closed] { closed.set_value(); });  // after it
+  closed.get_future().wait();
+  spcclFakeHoldings now;
+  Fake().Count(&now);
+  EXPECT_EQ(now.host, before_.host);
+  end.set_value();
+}
+
 // A stream that waits, for whatever it may be.
 class Busy {
  public:
