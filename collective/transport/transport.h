@@ -29,11 +29,15 @@ struct FrameSize {
   uint64_t bytes = 0;
 };
 
+// Whose failure it is, where that is not known.
+inline constexpr uint32_t kNobody = UINT32_MAX;
+
 // Where frames arrive. Methods are thread-safe, do not block, and may be called from within Send.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void OnFrame(const Tag& tag, Frame frame) = 0;
+  // `rank`: who is lost, or kNobody.
   virtual void OnPeerFailed(uint32_t rank, absl::Status reason) = 0;
   // The frame is on its way, and has this size. Not all transports tell, nor of all frames; those
   // that do tell once, before the frame's OnFrame, which does not begin before this has returned,

@@ -20,8 +20,6 @@
 namespace spccl::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr size_t kCount = 70'001;
@@ -199,15 +197,6 @@ TEST(GpuNodesMixedTest, GpusOnOneNodeAndHostMemoryOnAnotherIsAnError) {
   }
 }
 
-// Where its peers reach it, as its log says.
-std::string AddressOf(const SpawnedDaemon& daemon) {
-  const std::string log = daemon.ReadLog(), key = "advertised=\"";
-  const size_t at = log.find(key);
-  SPCCL_CHECK(at != std::string::npos);
-  return log.substr(at + key.size(), log.find('"', at + key.size()) - at - key.size());
-}
-
-// By its rank, or, where NCCL has found it first, on whatever node, by its GPU and address.
 TEST(GpuNodesDeathTest, ANodeThatDiesIsNamedAndTheOthersGoOn) {
   SetEnvironment();
   const auto first = StartNode(Way::kNccl, true), second = StartNode(Way::kNccl, true),
@@ -227,8 +216,7 @@ TEST(GpuNodesDeathTest, ANodeThatDiesIsNamedAndTheOthersGoOn) {
     for (const int rank : {0, 1}) {
       const Told told = ParseResult(ends[rank].output);
       EXPECT_EQ(told.result, spcclRemoteError) << ends[rank].output;
-      EXPECT_THAT(told.text, AnyOf(HasSubstr("rank 2 (pid "), AllOf(HasSubstr("lost GPU 0 of "),
-                                                                    HasSubstr(AddressOf(*third)))));
+      EXPECT_THAT(told.text, HasSubstr("rank 2 (pid "));
     }
   }
   // The two that are left make another world.

@@ -52,7 +52,7 @@ void PlanTask::FailFromAfar(absl::Status status, int culprit_rank) {
 }
 
 void PlanTask::OnPeerFailed(uint32_t rank, absl::Status reason) {
-  FailFromAfar(std::move(reason), static_cast<int>(rank));
+  FailFromAfar(std::move(reason), rank == transport::kNobody ? -1 : static_cast<int>(rank));
 }
 
 // What arrives must be what the plan has next on that edge: everything else is the sender's error.

@@ -53,18 +53,22 @@ std::string Member::PhaseOf(const GroupPart& part, const char* what) const {
   return phase;
 }
 
-void Member::Fail(const absl::Status& status) {
+void Member::Fail(const absl::Status& status, bool another_gone) {
   if (state_ == State::kFailed || state_ == State::kEnded) return;
   Enter(State::kFailed);
-  options_.on_failed(status);
+  options_.on_failed(status, another_gone);
 }
 
-std::optional<absl::Status> Member::AskNccl(const std::string& phase) {
+void Member::FailNccl(Result result, const std::string& phase) {
+  Fail(options_.library->ToStatus(result, phase, comm_), result == kRemoteError);
+}
+
+std::optional<Result> Member::AskNccl() {
   Result result = kSuccess;
   const Result asked = options_.library->CommGetAsyncError(comm_, &result);
   if (asked != kSuccess) result = asked;
   if (result == kInProgress) return std::nullopt;
-  return options_.library->ToStatus(result, phase, comm_);
+  return result;
 }
 
 void Member::Start(const UniqueId& id) {
@@ -82,8 +86,7 @@ void Member::Start(const UniqueId& id) {
   if (result != kSuccess && result != kInProgress) {
     // Without a communicator: of one that failed at once NCCL keeps nothing.
     comm_ = nullptr;
-    Fail(options_.library->ToStatus(
-        result, absl::StrCat("GPU rank ", options_.rank, ": initialising NCCL")));
+    FailNccl(result, absl::StrCat("GPU rank ", options_.rank, ": initialising NCCL"));
   }
 }
 
@@ -92,14 +95,14 @@ void Member::Poll() {
   switch (state_) {
     case State::kInit: {
       const std::string phase = absl::StrCat("GPU rank ", options_.rank, ": initialising NCCL");
-      const auto answer = AskNccl(phase);
+      const auto answer = AskNccl();
       if (!answer.has_value()) {
         if (MonotonicNanos() - entered_ns_ < options_.init_deadline_ns) return;
         return Fail(absl::DeadlineExceededError(
             absl::StrCat(phase, ": not all ", options_.ranks, " ranks came together in ",
                          options_.init_deadline_ns / 1'000'000, " ms")));
       }
-      if (!answer->ok()) return Fail(*answer);
+      if (*answer != kSuccess) return FailNccl(*answer, phase);
       Enter(State::kUp);
       options_.on_up();
       return IssueNext();
@@ -109,11 +112,11 @@ void Member::Poll() {
     case State::kUp:
       return CheckRunning();
     case State::kFinalizing: {
-      const auto answer = AskNccl("finalising");
+      const auto answer = AskNccl();
       if (!answer.has_value() && MonotonicNanos() - entered_ns_ < options_.close_deadline_ns) {
         return;
       }
-      return answer.has_value() && answer->ok() ? Destroy() : Abort();
+      return answer == kSuccess ? Destroy() : Abort();
     }
     case State::kNew:
     case State::kFailed:
@@ -133,42 +136,39 @@ void Member::IssueNext() {
   while (state_ == State::kUp && !waiting_.empty()) {
     launching_ = std::move(waiting_.front());
     waiting_.pop_front();
-    Result result = kSuccess;
-    const absl::Status status = Enqueue(*launching_, &result);
-    if (!status.ok()) return Fail(status);
+    const Result result = Enqueue(*launching_);
     if (result == kInProgress) {
       Enter(State::kLaunching);
       return AwaitLaunch();
     }
+    if (result != kSuccess) return FailNccl(result, PhaseOf(*launching_, "issuing"));
     OnLaunched();
   }
   if (state_ == State::kUp && finishing_ && running_.empty()) Finalize();
 }
 
 // The part as one group of NCCL's; none where there is nothing to move.
-absl::Status Member::Enqueue(const GroupPart& part, Result* result) {
+Result Member::Enqueue(const GroupPart& part) {
   const Library& nccl = *options_.library;
   bool moves = false;
   for (const GroupPart::Piece& piece : part.pieces) moves = moves || piece.bytes > 0;
-  if (!moves) return absl::OkStatus();
+  if (!moves) return kSuccess;
   const cuda::Stream stream = options_.issuer->stream();
-  *result = nccl.GroupStart();
+  Result result = nccl.GroupStart();
   for (const GroupPart::Piece& piece : part.pieces) {
-    if (piece.bytes == 0 || (*result != kSuccess && *result != kInProgress)) continue;
+    if (piece.bytes == 0 || (result != kSuccess && result != kInProgress)) continue;
     const int peer = static_cast<int>(piece.peer);
-    *result = piece.sends ? nccl.Send(piece.data, piece.bytes, kUint8, peer, comm_, stream)
-                          : nccl.Recv(piece.data, piece.bytes, kUint8, peer, comm_, stream);
+    result = piece.sends ? nccl.Send(piece.data, piece.bytes, kUint8, peer, comm_, stream)
+                         : nccl.Recv(piece.data, piece.bytes, kUint8, peer, comm_, stream);
   }
   const Result ended = nccl.GroupEnd();
-  if (*result == kSuccess || *result == kInProgress) *result = ended;
-  if (*result == kInProgress) return absl::OkStatus();
-  return nccl.ToStatus(*result, PhaseOf(part, "issuing"), comm_);
+  return result == kSuccess || result == kInProgress ? ended : result;
 }
 
 void Member::AwaitLaunch() {
   if (state_ != State::kLaunching) return;
   const std::string phase = PhaseOf(*launching_, "issuing");
-  const auto answer = AskNccl(phase);
+  const auto answer = AskNccl();
   const int64_t waited_ns = MonotonicNanos() - entered_ns_;
   if (!answer.has_value()) {
     if (waited_ns >= options_.group_deadline_ns) {
@@ -184,7 +184,7 @@ void Member::AwaitLaunch() {
     }
     return Hurry(Haste::kFast);
   }
-  if (!answer->ok()) return Fail(*answer);
+  if (*answer != kSuccess) return FailNccl(*answer, phase);
   Enter(State::kUp);
   OnLaunched();
   IssueNext();
@@ -209,8 +209,10 @@ void Member::OnThrough(const std::shared_ptr<GroupPart>& part, const absl::Statu
 }
 
 void Member::CheckRunning() {
-  const auto answer = AskNccl(absl::StrCat("GPU rank ", options_.rank, ": moving frames"));
-  if (answer.has_value() && !answer->ok()) return Fail(*answer);
+  const auto answer = AskNccl();
+  if (answer.has_value() && *answer != kSuccess) {
+    return FailNccl(*answer, absl::StrCat("GPU rank ", options_.rank, ": moving frames"));
+  }
   if (running_.empty()) return;
   if (MonotonicNanos() - running_.front().since_ns < options_.group_deadline_ns) return;
   Fail(absl::DeadlineExceededError(absl::StrCat(PhaseOf(*running_.front().part, "running"),

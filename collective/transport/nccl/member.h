@@ -46,7 +46,9 @@ struct MemberOptions {
   // haste() has become kFast.
   std::function<void()> on_haste = {};
   // Once, with what is wrong and the phase that it was in. The member then waits for Abort.
-  std::function<void(const absl::Status&)> on_failed = {};
+  // `another_gone`: NCCL has lost another rank's process, it does not say which; else the failure
+  // is this rank's.
+  std::function<void(const absl::Status&, bool another_gone)> on_failed = {};
   std::function<void(const std::shared_ptr<GroupPart>&)> on_done = {};  // in the order of Issue
   std::function<void()> on_ended = {};  // once: there is no communicator any more
 };
@@ -76,17 +78,18 @@ class Member : public std::enable_shared_from_this<Member> {
   void AssertThread();
   void Enter(State state);
   void Hurry(Haste haste);
-  void Fail(const absl::Status& status);
+  void Fail(const absl::Status& status, bool another_gone = false);
+  void FailNccl(Result result, const std::string& phase);
   void IssueNext();
-  absl::Status Enqueue(const GroupPart& part, Result* result);
+  Result Enqueue(const GroupPart& part);
   void AwaitLaunch();
   void OnLaunched();
   void OnThrough(const std::shared_ptr<GroupPart>& part, const absl::Status& status);
   void CheckRunning();
   void Finalize();
   void Destroy();
-  // OK, not through yet (nullopt), or an error.
-  std::optional<absl::Status> AskNccl(const std::string& phase);
+  // kSuccess, not through yet (nullopt), or an error.
+  std::optional<Result> AskNccl();
   std::string PhaseOf(const GroupPart& part, const char* what) const;
 
   const MemberOptions options_;

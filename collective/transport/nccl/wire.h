@@ -68,7 +68,7 @@ struct Transfer {
 struct Message {
   MessageKind kind = MessageKind::kFailed;
   UniqueId unique_id = {};               // kUniqueId
-  uint32_t rank = 0;                     // kFailed: of the world, whose loss it is
+  uint32_t rank = 0;                     // kFailed: of the world, whose loss it is, or kNobody
   std::string text = {};                 // kFailed, for people
   Key128 communicator = {};              // kOpen, kClose, kAnnounce
   uint64_t sequence = 0;                 // kOpen, kAnnounce

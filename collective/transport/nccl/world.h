@@ -6,7 +6,7 @@
 // the root puts what is ready into groups that all ranks issue in one order.
 //
 // A world that has failed never works again: NCCL cannot take one rank out. All its operations fail
-// on all nodes, naming the rank that was lost.
+// on all nodes, naming the rank that was lost, where that is known.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,9 @@ struct WorldOptions {
   // what is before it.
   int64_t group_deadline_ns = 120'000'000'000;
   int64_t close_deadline_ns = 5'000'000'000;
+  // From when NCCL finds another process gone until somebody has said which node is; then the world
+  // fails without a name.
+  int64_t naming_deadline_ns = 500'000'000;
   // Of an operation, from one rank to another: what is announced and has not arrived. All nodes'
   // are the same, so that who exceeds it is known to lie.
   uint64_t window_bytes = uint64_t{64} << 20;
@@ -57,7 +60,7 @@ struct WorldOptions {
   int max_ctas = 0;                // of NCCL's kernels; 0: its default
 
   // Called once each, by an issuing thread or whoever calls into the world. They must only hand
-  // over. Failure may come instead of `on_up`, or later; `rank` is the world's.
+  // over. Failure may come instead of `on_up`, or later; `rank` is the world's, or kNobody.
   std::function<void()> on_up = {};
   std::function<void(uint32_t rank, const absl::Status&)> on_failed = {};
 };

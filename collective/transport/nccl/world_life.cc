@@ -57,11 +57,8 @@ void WorldState::Begin() {
       const std::lock_guard lock(self->mutex);
       self->changed.notify_all();
     };
-    member.on_failed = [weak, rank = local.rank](const absl::Status& status) {
-      const auto self = weak.lock();
-      if (self == nullptr) return;
-      Lock lock(self->mutex);
-      self->Fail(&lock, rank, status, std::nullopt);
+    member.on_failed = [weak, rank = local.rank](const absl::Status& status, bool another_gone) {
+      if (const auto self = weak.lock()) self->OnMemberFailed(rank, status, another_gone);
     };
     member.on_done = [weak, raw](const std::shared_ptr<GroupPart>& part) {
       if (const auto self = weak.lock()) self->OnPartDone(raw, part);
@@ -127,6 +124,7 @@ void WorldState::RunTimer() {
           absl::DeadlineExceededError("initialising NCCL: the root did not name the world in time"),
           std::nullopt);
     }
+    FailUnnamedIfLate(&lock);
     auto haste = started ? Member::Haste::kNone : Member::Haste::kSlow;
     for (const auto& slot : slots) {
       haste = std::max(haste, slot->member->haste());
@@ -152,12 +150,34 @@ void WorldState::OnMemberUp(Slot* slot) {
   Leave(&lock);
 }
 
+// Who finds another process gone is not to blame for it, and may find it before the control
+// connection to that node is seen to end. Until then all goes on but this rank, and what is opened
+// fails with the rest.
+void WorldState::OnMemberFailed(uint32_t rank, const absl::Status& status, bool another_gone) {
+  Lock lock(mutex);
+  if (!another_gone) return Fail(&lock, rank, status, std::nullopt);
+  if (failure.has_value() || closing || unnamed.has_value()) return;
+  unnamed = Unnamed{rank, status, MonotonicNanos()};
+}
+
+void WorldState::FailUnnamedIfLate(Lock* lock) {
+  if (!unnamed.has_value()) return;
+  if (MonotonicNanos() - unnamed->since_ns < options.naming_deadline_ns) return;
+  const Unnamed found = *std::exchange(unnamed, std::nullopt);
+  const std::string what =
+      absl::StrCat("NCCL on ", NameOf(found.found_by),
+                   " found another process gone, while all nodes were in reach");
+  Fail(lock, kNobody, Annotate(found.reason, what), std::nullopt);
+}
+
 std::string WorldState::NameOf(uint32_t rank) const {
+  if (rank == kNobody) return "nobody";
   const auto& names = options.name_of_rank;
   return rank < names.size() ? names[rank] : absl::StrCat("GPU rank ", rank);
 }
 
 absl::Status WorldState::AsLossLocked() const {
+  if (failure->rank == kNobody) return absl::AbortedError(failure->reason.message());
   return absl::AbortedError(
       absl::StrCat("lost ", NameOf(failure->rank), ": ", failure->reason.message()));
 }
@@ -198,11 +218,11 @@ void WorldState::Fail(Lock* lock, uint32_t rank, const absl::Status& reason,
   Leave(lock);
 }
 
-// The operation of a world that has failed.
-void WorldState::LoseLocked(const OperationPtr& operation) {
-  const auto& ranks = *operation->world_rank_of;
-  // Of the participants the one that was lost; if it is none of them, one of its node's, or any
-  // other node's: all are out of reach now.
+// Of the participants the one that was lost; if it is none of them, one of its node's, or any other
+// node's: all are out of reach now.
+uint32_t WorldState::LostOfLocked(const Operation& operation) const {
+  if (failure->rank == kNobody) return kNobody;
+  const auto& ranks = *operation.world_rank_of;
   auto lost = std::find(ranks.begin(), ranks.end(), failure->rank);
   if (lost == ranks.end()) {
     lost = std::find_if(ranks.begin(), ranks.end(),
@@ -213,7 +233,12 @@ void WorldState::LoseLocked(const OperationPtr& operation) {
                         [&](uint32_t one) { return NodeOf(one) != options.node; });
   }
   if (lost == ranks.end()) lost = ranks.begin();
-  FailOperationLocked(operation, static_cast<uint32_t>(lost - ranks.begin()), AsLossLocked());
+  return static_cast<uint32_t>(lost - ranks.begin());
+}
+
+// The operation of a world that has failed.
+void WorldState::LoseLocked(const OperationPtr& operation) {
+  FailOperationLocked(operation, LostOfLocked(*operation), AsLossLocked());
   operation->out.clear();
   operation->ahead.clear();
   operation->outgoing = 0;
@@ -305,7 +330,9 @@ absl::Status WorldState::TakeLocked(uint32_t node, const Message& message) {
       WantLocked();
       return absl::OkStatus();
     case MessageKind::kFailed:
-      if (message.rank < options.node_of_rank.size()) return absl::OkStatus();
+      if (message.rank < options.node_of_rank.size() || message.rank == kNobody) {
+        return absl::OkStatus();
+      }
       return absl::InvalidArgumentError("it tells of a rank that there is not");
     case MessageKind::kOpen:
       return TakeOpen(node, message);

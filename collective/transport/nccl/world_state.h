@@ -45,8 +45,14 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   static TagKey KeyOf(const Tag& tag) { return {tag.from, tag.to, tag.lane, tag.chunk, tag.phase}; }
 
   struct Failure {
-    uint32_t rank;
+    uint32_t rank;  // or kNobody
     absl::Status reason;
+  };
+  // What NCCL found on one of this node's ranks: another process is gone, which one is not known.
+  struct Unnamed {
+    uint32_t found_by;
+    absl::Status reason;
+    int64_t since_ns;
   };
 
   // Frames to one rank from another.
@@ -156,10 +162,14 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   // The root's: makes the world's name and tells it.
   void Name(Lock* lock);
   void OnMemberUp(Slot* slot);
+  void OnMemberFailed(uint32_t rank, const absl::Status& status, bool another_gone);
+  void FailUnnamedIfLate(Lock* lock);
   void Fail(Lock* lock, uint32_t rank, const absl::Status& reason, std::optional<uint32_t> told_by);
   void TellPeers(uint32_t rank, const absl::Status& reason, std::optional<uint32_t> but);
   std::string NameOf(uint32_t rank) const;
   absl::Status AsLossLocked() const;
+  // Of an operation's ranks the one that stands for what was lost, or kNobody.
+  uint32_t LostOfLocked(const Operation& operation) const;
   void LoseLocked(const OperationPtr& operation);
   // Takes messages to this node, tells sinks; with the lock again at the end.
   void Leave(Lock* lock);
@@ -234,6 +244,7 @@ struct WorldState : std::enable_shared_from_this<WorldState> {
   std::condition_variable changed;
   std::vector<std::unique_ptr<Slot>> slots;  // fixed after Begin
   std::optional<Failure> failure;
+  std::optional<Unnamed> unnamed;    // whoever names the node makes it a failure
   std::optional<int64_t> wanted_ns;  // since when NCCL is; empty: not yet
   bool named = false, started = false, closing = false, stop_timer = false;
   bool left_behind = false;

@@ -40,6 +40,8 @@ class FakeNccl {
   virtual void HoldInit(bool hold) = 0;
   // The communicators of this rank report it from now on.
   virtual void FailRank(int rank, transport::nccl::Result error) = 0;
+  // The rank has asked for its state and was told an error. Waits for that, for a minute at most.
+  virtual bool AwaitTold(int rank) = 0;
   // Its GPU does nothing any more; nobody is told.
   virtual void StallRank(int rank) = 0;
 

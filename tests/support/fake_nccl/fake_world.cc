@@ -1,6 +1,7 @@
 #include "tests/support/fake_nccl/fake_world.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,7 @@ void FakeState::Reset(const Options& options) {
   hold_init_ = false;
   failing_.clear();
   stalled_.clear();
+  told_.clear();
   corrupt_at_.reset();
   violations_.clear();
   if (!comms_.empty()) Violation("communicators are left from before");
@@ -61,6 +63,11 @@ void FakeState::HoldInit(bool hold) {
 void FakeState::FailRank(int rank, nccl::Result error) {
   const Lock lock(mutex_);
   failing_[rank] = error;
+}
+
+bool FakeState::AwaitTold(int rank) {
+  Lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return told_.contains(rank); });
 }
 
 void FakeState::StallRank(int rank) {
@@ -182,7 +189,11 @@ nccl::Result FakeState::Ask(nccl::Comm handle, nccl::Result* error) {
   }
   if (comm->error == nccl::kSuccess) comm->error = comm->world->error;
   *error = comm->error;
-  if (comm->error != nccl::kSuccess) return nccl::kSuccess;
+  if (comm->error != nccl::kSuccess) {
+    told_.insert(comm->rank);
+    changed_.notify_all();
+    return nccl::kSuccess;
+  }
   bool through = comm->asks <= 0;
   if (comm->state == FakeComm::State::kInit) {
     through = through && comm->world->joined == comm->world->ranks && !hold_init_;

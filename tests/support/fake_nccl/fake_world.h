@@ -100,6 +100,7 @@ class FakeState final : public FakeNccl, FakeLinks::Owner {
   void Reset(const Options& options) override;
   void HoldInit(bool hold) override;
   void FailRank(int rank, nccl::Result error) override;
+  bool AwaitTold(int rank) override;
   void StallRank(int rank) override;
   void CorruptByte(size_t at) override;
   std::vector<std::string> violations() override;
@@ -164,6 +165,7 @@ class FakeState final : public FakeNccl, FakeLinks::Owner {
   bool hold_init_ = false;
   std::map<int, nccl::Result> failing_;
   std::set<int> stalled_;
+  std::set<int> told_;  // an error
   std::optional<size_t> corrupt_at_;
   std::vector<std::string> violations_;
   std::map<std::string, std::shared_ptr<FakeWorld>> worlds_;  // by unique id

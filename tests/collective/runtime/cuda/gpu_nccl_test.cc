@@ -381,5 +381,24 @@ TEST(GpuNcclTest, AWorldThatFailsEndsItsOperations) {
   }
 }
 
+TEST(GpuNcclTest, AProcessThatIsGoneAndNobodyMissesIsNobodysFault) {
+  World world({0, 1, 2, 3});
+  Case c;
+  c.op = {.count = 3000};
+  c.gpus = {0, 1, 2};
+  const std::vector<Bytes> inputs = Inputs(c);
+  {
+    Nodes nodes(&world, c, inputs, 1);
+    nccl::Fake().FailRank(2, nccl::kRemoteError);
+    ASSERT_TRUE(nodes.Run()) << nodes.Doings();
+    for (const OpResult& result : nodes.results()) {
+      EXPECT_THAT(std::string(result.status.message()),
+                  HasSubstr("NCCL on GPU rank 2 found another process gone"));
+      EXPECT_EQ(result.culprit_rank, -1);
+    }
+    for (uint32_t rank = 0; rank < 3; ++rank) (void)nodes.ranks().Received(rank);
+  }
+}
+
 }  // namespace
 }  // namespace spccl::runtime
