@@ -13,10 +13,9 @@ namespace {
 // How far frames of a stream may overtake each other.
 constexpr uint64_t kMostOvertaking = 1U << 16;
 
-// Where a digest is all that two nodes know of how the other has planned the same call.
-constexpr char kAlikeButForThePlan[] =
-    ": the same call, run in two ways, as where buffers are on GPUs for one node's daemon, and for "
-    "the other's on the host, or copies";
+// Where a digest is all that two nodes know of how the other has planned the same call. In few
+// letters: the whole has to fit into a completion.
+constexpr char kAlikeButForThePlan[] = " (on GPU memory, the host's, or copies?)";
 
 }  // namespace
 
@@ -71,7 +70,7 @@ absl::Status CommunicatorState::MismatchLocked(const Operation& operation, size_
   if (!operation.opened || !said.has_value() || *said == operation.facts) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "ranks disagree: rank ", rank_of_link[link], " (", links[link]->name(), ") called ",
-      Describe(*said), "; the ranks of this node called ", Describe(operation.facts),
+      DescribeCall(*said), "; the ranks of this node called ", DescribeCall(operation.facts),
       said->op == operation.facts.op ? kAlikeButForThePlan : ""));
 }
 

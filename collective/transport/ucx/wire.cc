@@ -78,15 +78,18 @@ Key128 RandomKey() {
   return key;
 }
 
-std::string Describe(const OperationFacts& facts) {
+std::string DescribeCall(const OperationFacts& facts) {
   const OpDesc& op = facts.op;
   std::string text = absl::StrCat(std::string(NameOf(op.kind)), " of ", op.count, " ",
                                   std::string(NameOf(op.dtype)));
   if (Reduces(op.kind)) absl::StrAppend(&text, ", ", std::string(NameOf(op.redop)));
   if (op.kind == OpKind::kBroadcast) absl::StrAppend(&text, ", root ", op.root);
   if (facts.on_gpus) absl::StrAppend(&text, ", on GPUs");
-  absl::StrAppend(&text, ", plan ", absl::Hex(facts.plan));
   return text;
+}
+
+std::string Describe(const OperationFacts& facts) {
+  return absl::StrCat(DescribeCall(facts), ", plan ", absl::Hex(facts.plan));
 }
 
 MessageBytes FormatMessage(const Message& message) {

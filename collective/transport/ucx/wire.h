@@ -54,7 +54,8 @@ struct OperationFacts {
   bool operator==(const OperationFacts&) const = default;
 };
 
-// "all_reduce of 100 float32, sum, plan 17", for errors.
+// "all_reduce of 100 float32, sum", for errors; and with the digest, ", plan 17".
+std::string DescribeCall(const OperationFacts& facts);
 std::string Describe(const OperationFacts& facts);
 
 struct Message {
