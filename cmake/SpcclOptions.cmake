@@ -62,9 +62,7 @@ if(SPCCL_FUZZ)
   # Not the tests, whose ways no fuzzer looks for, nor cold code, where none gets.
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz.ignore
        CONTENT "src:${PROJECT_SOURCE_DIR}/tests/*\nsrc:${PROJECT_BINARY_DIR}/tests/*\n")
-  # What -fsanitize=fuzzer-no-link is short for, but for one thing: these may differ from those of a precompiled
-  # header, and that may not.
-  set(fuzzed -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table,stack-depth
+  set(fuzzed -fsanitize=fuzzer-no-link
              -fsanitize-coverage-ignorelist=${PROJECT_BINARY_DIR}/fuzz.ignore)
   target_compile_options(spccl_flags INTERFACE
     "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:SPCCL_COLD>>>:${fuzzed}>")

@@ -10,13 +10,12 @@ function(spccl_compile_together NAME APART)
   endif()
 endfunction()
 
-# spccl_library(NAME SRCS a.cc... DEPS lib... [APART] [COLD] [LIGHT] [TRUSTED]): a static library with the
-# alias spccl::NAME; with no sources, a header-only one. COLD: not on the way of the data, so that the compiler
-# may be fast instead. LIGHT: on its way, but computes little itself, so that the compiler may be fast where it
-# compiles for tests under sanitizers. TRUSTED: what tests compare with, in a thread of their own; sanitizers
+# spccl_library(NAME SRCS a.cc... DEPS lib... [APART] [COLD] [TRUSTED]): a static library with the alias
+# spccl::NAME; with no sources, a header-only one. COLD: not on the way of the data, so that the compiler
+# may be fast instead. TRUSTED: what tests compare with, in a thread of their own; sanitizers
 # look at what is tested and not at that, which would take them longer.
 function(spccl_library NAME)
-  cmake_parse_arguments(ARG "APART;COLD;LIGHT;TRUSTED" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART;COLD;TRUSTED" "" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(spccl_${NAME} STATIC ${ARG_SRCS})
     target_link_libraries(spccl_${NAME} PRIVATE spccl_flags PUBLIC ${ARG_DEPS})
@@ -25,9 +24,6 @@ function(spccl_library NAME)
       spccl_compile_cold(spccl_${NAME})
     elseif(ARG_TRUSTED AND SPCCL_SANITIZE)
       target_compile_options(spccl_${NAME} PRIVATE -fno-sanitize=all -O2)
-    elseif(ARG_LIGHT AND SPCCL_COMPILE_FAST)
-      spccl_compile_fast(spccl_${NAME})
-      spccl_precompile(spccl_${NAME} spccl_precompiled_cold)
     elseif(NOT (ARG_APART AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"))
       # With a precompiled header g++ compiles functions for another instruction set (#pragma GCC target)
       # by the header's flags: the kernels' -ffp-contract=off was lost.
