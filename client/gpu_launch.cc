@@ -215,7 +215,7 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
 }
 
 absl::StatusOr<std::unique_ptr<OrderSlot>> GpuClient::TakeSlot(const std::shared_ptr<Comm>& comm,
-                                                               const GpuCall& gpu, bool may_wait) {
+                                                               const GpuCall& gpu) {
   const cuda::Driver& driver = *memory_.driver();
   const int device = gpu.any().device;
   SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
@@ -229,16 +229,12 @@ absl::StatusOr<std::unique_ptr<OrderSlot>> GpuClient::TakeSlot(const std::shared
     SPCCL_ASSIGN_OR_RETURN(const StreamOrder::Use use, TakeCapturedSlot(*order));
     return std::make_unique<OrderSlot>(order, use);
   }
-  for (;;) {
-    const uint32_t seen = session->rings().Seen();
-    session->rings().Drain();
-    if (const auto use = order->Take(comm->id(), session->ShareOf(shm::kEagerSlots))) {
-      return std::make_unique<OrderSlot>(order, *use);
-    }
-    SPCCL_RETURN_IF_ERROR(comm->Health());
-    if (!may_wait) return std::unique_ptr<OrderSlot>();
-    session->rings().WaitForProgress(seen);
+  session->rings().Drain();
+  if (const auto use = order->Take(comm->id(), session->ShareOf(shm::kEagerSlots))) {
+    return std::make_unique<OrderSlot>(order, *use);
   }
+  SPCCL_RETURN_IF_ERROR(comm->Health());
+  return std::unique_ptr<OrderSlot>();
 }
 
 absl::StatusOr<std::shared_ptr<GpuWork>> GpuClient::NewWork(

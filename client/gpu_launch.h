@@ -48,11 +48,10 @@ class GpuClient {
   // each kind is a FailedPrecondition. Costs one atomic load where no GPU is used.
   absl::StatusOr<std::optional<GpuCall>> Find(const CollectiveCall& call, const Footprint& bytes,
                                               void* stream);
-  // Room for a call, for Begin(). Null: there is none now; unless it may wait for it, as on a full
-  // stream, until operations of the communicator end: then nobody whom they wait for may wait for
-  // this thread.
+  // Room for a call, for Begin(). Null: there is none until operations of the session end. An
+  // error: the communicator has failed, or there will be none.
   absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(const std::shared_ptr<Comm>& comm,
-                                                      const GpuCall& gpu, bool may_wait);
+                                                      const GpuCall& gpu);
   // Enqueues the call's first half on its stream and returns the second, for End().
   absl::StatusOr<std::unique_ptr<GpuEnqueue>> Begin(const std::shared_ptr<Comm>& comm,
                                                     const CollectiveCall& call,

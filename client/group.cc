@@ -40,11 +40,10 @@ absl::StatusOr<Begun> Begin(Process& process, const Launch& launch, std::unique_
 }
 
 // Null for a launch on host memory, and where there is no room now.
-absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(Process& process, const Launch& launch,
-                                                    bool may_wait) {
+absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(Process& process, const Launch& launch) {
   if (!launch.gpu) return std::unique_ptr<OrderSlot>();
   SPCCL_RETURN_IF_ERROR(launch.comm->Accepts());
-  return process.gpu().TakeSlot(launch.comm, *launch.gpu, may_wait);
+  return process.gpu().TakeSlot(launch.comm, *launch.gpu);
 }
 
 absl::Status EnqueueEnd(Process& process, const Launch& launch, const Begun& begun) {
@@ -84,7 +83,9 @@ Orders LockOrders(const std::vector<Launch>& launches, const std::vector<size_t>
   return orders;
 }
 
-// One round of a group: the first halves of all, then the second.
+// One round of a group: the first halves of all launches, then the second. Nobody waits for room in
+// it with what others may need, slots or orders, in hand: what finds none goes later, and with it
+// what shares its stream, whose second half must not come before its first.
 class Round {
  public:
   using Note = std::function<void(const Launch&, const absl::Status&)>;
@@ -92,48 +93,87 @@ class Round {
         std::vector<std::optional<Begun>>* begun)
       : process_(process), launches_(launches), note_(std::move(note)), begun_(*begun) {}
 
-  void Run(const std::vector<size_t>& numbers) {
-    orders_ = LockOrders(launches_, numbers);
-    for (const size_t i : numbers) {
-      auto one = BeginOne(launches_[i]);
-      note_(launches_[i], one.status());
-      if (!one.ok()) continue;
-      begun_[i] = *std::move(one);
-      open_.push_back(i);
+  void Run(std::vector<size_t> numbers) {
+    while (!numbers.empty()) {
+      Rings& rings = launches_[numbers.front()].comm->session()->rings();
+      const uint32_t seen = rings.Seen();
+      numbers = RunThoseWithRoom(numbers);
+      if (!numbers.empty()) rings.WaitForProgress(seen);
     }
-    for (const size_t i : open_) End(i);
   }
 
  private:
-  absl::StatusOr<Begun> BeginOne(const Launch& launch) {
-    SPCCL_ASSIGN_OR_RETURN(auto slot, TakeSlot(process_, launch, /*may_wait=*/false));
-    if (launch.gpu && slot == nullptr) {
-      EndThoseOnOtherStreams(launch.gpu->stream);
-      SPCCL_ASSIGN_OR_RETURN(slot, TakeSlot(process_, launch, /*may_wait=*/true));
+  using Slots = std::map<size_t, std::unique_ptr<OrderSlot>>;  // by the launch's number
+
+  // Returns the others.
+  std::vector<size_t> RunThoseWithRoom(const std::vector<size_t>& numbers) {
+    const Orders orders = LockOrders(launches_, numbers);
+    Slots slots;
+    std::vector<size_t> ready, left, open;
+    for (const std::vector<size_t>& same : ByStream(numbers)) {
+      const bool has_room = TakeSlots(same, &slots);
+      auto& into = has_room ? ready : left;
+      into.insert(into.end(), same.begin(), same.end());
     }
-    return Begin(process_, launch, std::move(slot), /*may_block=*/false);
+    std::ranges::sort(ready);
+    std::ranges::sort(left);
+    for (const size_t i : ready) {
+      const auto slot = slots.find(i);
+      if (slot == slots.end()) continue;  // its error is noted
+      auto one = Begin(process_, launches_[i], std::move(slot->second), /*may_block=*/false);
+      note_(launches_[i], one.status());
+      if (!one.ok()) continue;
+      begun_[i] = *std::move(one);
+      open.push_back(i);
+    }
+    for (const size_t i : open) note_(launches_[i], EnqueueEnd(process_, launches_[i], *begun_[i]));
+    return left;
   }
-  // What a launch waits for before it can begin may be behind these. Behind those on its own stream
-  // is its own beginning.
-  void EndThoseOnOtherStreams(cuda::Stream stream) {
-    std::erase_if(open_, [&](size_t i) {
+
+  // The legacy default stream and all others may wait for each other.
+  std::vector<std::vector<size_t>> ByStream(const std::vector<size_t>& numbers) const {
+    const auto is_legacy = [this](size_t i) {
       const std::optional<GpuCall>& gpu = launches_[i].gpu;
-      if (gpu && gpu->stream == stream) return false;
-      End(i);
-      return true;
-    });
+      return gpu && (gpu->stream == nullptr || gpu->stream == cuda::kStreamLegacy);
+    };
+    const bool are_one = std::ranges::any_of(numbers, is_legacy);
+    std::map<cuda::Stream, std::vector<size_t>> of_stream;
+    std::vector<std::vector<size_t>> all;
+    for (const size_t i : numbers) {
+      const std::optional<GpuCall>& gpu = launches_[i].gpu;
+      if (!gpu) {
+        all.push_back({i});
+      } else {
+        of_stream[are_one ? nullptr : gpu->stream].push_back(i);
+      }
+    }
+    for (auto& [stream, same] : of_stream) all.push_back(std::move(same));
+    return all;
   }
-  void End(size_t i) {
-    note_(launches_[i], EnqueueEnd(process_, launches_[i], *begun_[i]));
-    orders_.erase(launches_[i].comm.get());
+
+  // For all of them, or none: false. Of launches that fail no slot is there, of those on host
+  // memory none that is one.
+  bool TakeSlots(const std::vector<size_t>& numbers, Slots* slots) {
+    Slots taken;
+    std::vector<std::pair<size_t, absl::Status>> failed;
+    for (const size_t i : numbers) {
+      auto slot = TakeSlot(process_, launches_[i]);
+      if (slot.ok() && *slot == nullptr && launches_[i].gpu) return false;
+      if (slot.ok()) {
+        taken.emplace(i, *std::move(slot));
+      } else {
+        failed.emplace_back(i, slot.status());
+      }
+    }
+    slots->merge(taken);
+    for (const auto& [i, status] : failed) note_(launches_[i], status);
+    return true;
   }
 
   Process& process_;
   const std::vector<Launch>& launches_;
   const Note note_;
   std::vector<std::optional<Begun>>& begun_;
-  Orders orders_;
-  std::vector<size_t> open_;  // have begun, and have no end yet
 };
 
 absl::Status ResultOnNullStream(Operation& op) {
@@ -145,10 +185,19 @@ absl::Status ResultOnNullStream(Operation& op) {
 
 absl::Status LaunchNow(Process& process, const Launch& launch) {
   const bool waits = launch.waits();
-  // Before the order, which a thread may want that calls for the other ranks.
-  SPCCL_ASSIGN_OR_RETURN(auto slot, TakeSlot(process, launch, /*may_wait=*/true));
+  std::unique_ptr<OrderSlot> slot;
   std::unique_lock<std::mutex> order;
-  if (launch.gpu) order = std::unique_lock(launch.comm->gpu_order());
+  while (launch.gpu && slot == nullptr) {
+    Rings& rings = launch.comm->session()->rings();
+    const uint32_t seen = rings.Seen();
+    order = std::unique_lock(launch.comm->gpu_order());
+    SPCCL_ASSIGN_OR_RETURN(slot, TakeSlot(process, launch));
+    if (slot != nullptr) break;
+    // As on a full stream. Without the order, which a thread may want that calls for other ranks,
+    // too.
+    order.unlock();
+    rings.WaitForProgress(seen);
+  }
   SPCCL_ASSIGN_OR_RETURN(const Begun begun, Begin(process, launch, std::move(slot), waits));
   SPCCL_RETURN_IF_ERROR(EnqueueEnd(process, launch, begun));
   return waits ? ResultOnNullStream(*begun.op) : absl::OkStatus();

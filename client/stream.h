@@ -2,7 +2,8 @@
 //
 // What can be submitted at once is submitted by the caller's thread. What must wait (for room, for
 // an earlier operation on another communicator, or because data must be copied) is run by a worker
-// thread, started when first needed.
+// thread, and by another what a host function of a CUDA stream found no room for; each is started
+// when first needed.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +32,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status Enqueue(const std::shared_ptr<Operation>& op, bool may_block);
 
   // For operations that something else submits when their time has come: the first gives it its
-  // place, the second submits it, unless it has been cancelled since, and waits for nothing. May be
+  // place, the second submits it, unless it has been cancelled since, and waits for no room. May be
   // called where the driver must not be (a host function of a CUDA stream).
   absl::Status Reserve(const std::shared_ptr<Operation>& op);
   void SubmitReserved(const std::shared_ptr<Operation>& op);
