@@ -50,7 +50,11 @@ absl::Status ErrnoStatus(int error_number, std::string_view what) {
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(View(context), ": ", status.message()));
+  absl::Status annotated(status.code(), absl::StrCat(View(context), ": ", status.message()));
+  status.ForEachPayload([&annotated](absl::string_view type, const absl::Cord& payload) {
+    annotated.SetPayload(type, payload);
+  });
+  return annotated;
 }
 
 }  // namespace spccl

@@ -39,7 +39,7 @@ Engine::Engine(CoreOptions options, CoreHooks hooks, EventLoop* loop, Nodes* nod
       unique_ids_(boot_id, nodes == nullptr ? "" : nodes->self().address),
       scratch_memory_(new std::byte[runtime::kScratchBytes + kScratchAlign]) {
   if (hooks_.gpus != nullptr && hooks_.gpus->count() > 0) {
-    closer_ = std::make_unique<GpuCloser>();
+    closer_ = std::make_unique<GpuCloser>(*hooks_.gpus);
     imports_ = std::make_unique<GpuImports>(
         hooks_.gpus, closer_.get(), [this] { loop_->Post([this] { imports_->Deliver(); }); });
   }

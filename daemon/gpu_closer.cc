@@ -74,18 +74,17 @@ void GpuCloser::Queue::Run() {
   }
 }
 
-GpuCloser::GpuCloser() = default;
+GpuCloser::GpuCloser(runtime::Gpus& gpus) {
+  for (size_t i = 0; i < gpus.count(); ++i) queues_.push_back(std::make_unique<Queue>(gpus.at(i)));
+}
 
 GpuCloser::~GpuCloser() {
   // All of them, before one that waits for its GPU is waited for.
-  for (const auto& [gpu, queue] : queues_) queue->Stop();
+  for (const auto& queue : queues_) queue->Stop();
 }
 
 void GpuCloser::Defer(const runtime::Gpu& gpu, std::function<void()> close) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<Queue>& queue = queues_[&gpu];
-  if (queue == nullptr) queue = std::make_unique<Queue>(gpu);
-  queue->Add(std::move(close));
+  queues_[static_cast<size_t>(gpu.index())]->Add(std::move(close));
 }
 
 }  // namespace spccl::daemon

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
+#include <vector>
 
 #include "collective/runtime/cuda/gpus.h"
 
@@ -13,20 +12,20 @@ namespace spccl::daemon {
 
 class GpuCloser {
  public:
-  GpuCloser();
+  // The GPUs outlive this.
+  explicit GpuCloser(runtime::Gpus& gpus);
   // Does what is left, whatever it waits for, then ends. Nobody defers any more.
   ~GpuCloser();
 
   // Runs `close` on the GPU's closing thread, in a moment in which no stream of the GPU waits for a
   // rank, or once the GPU has failed. It holds up the others of this GPU that are to be closed, and
-  // nothing else. The GPU outlives this. Thread-safe; waits for none of them.
+  // nothing else. Thread-safe; waits for none of them.
   void Defer(const runtime::Gpu& gpu, std::function<void()> close);
 
  private:
   class Queue;
 
-  std::mutex mutex_;
-  std::map<const runtime::Gpu*, std::unique_ptr<Queue>> queues_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // by the GPU's index
 };
 
 }  // namespace spccl::daemon

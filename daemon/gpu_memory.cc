@@ -91,8 +91,8 @@ absl::StatusOr<std::vector<cuda::MemAccessDesc>> AccessesTo(runtime::Gpus& gpus,
     if (!gpus.at(i).status().ok()) continue;
     const cuda::ScopedContext current(driver, gpus.at(i).context());
     cuda::Device from = 0;
-    SPCCL_RETURN_IF_ERROR(current.status());
-    SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.CtxGetDevice(&from), "cuCtxGetDevice"));
+    // It may be broken, and nobody has noticed yet.
+    if (!current.status().ok() || driver.CtxGetDevice(&from) != cuda::kSuccess) continue;
     int can = from == device ? 1 : 0;
     if (can == 0) {
       SPCCL_RETURN_IF_ERROR(

@@ -69,7 +69,8 @@ class GpuImports {
   // deliver.
   GpuImports(runtime::Gpus* gpus, GpuCloser* closer, std::function<void()> notify)
       : gpus_(*gpus), closer_(*closer), notify_(std::move(notify)) {}
-  // Waits for what is being opened: a few calls of the driver. What was not delivered is dropped.
+  // Waits until the threads of the GPUs that work have done what was posted to them. What was not
+  // delivered is dropped.
   ~GpuImports();
 
   // Opens it. It is an InvalidArgument if the driver does not know it, or if it is smaller than

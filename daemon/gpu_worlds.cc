@@ -98,7 +98,8 @@ struct GpuWorld final : nccl::Control {
   std::unique_ptr<nccl::World> world;
 
   // GpuWorlds' lock's.
-  bool is_used = false;  // its kernels may be on the GPUs: since an operation was opened
+  bool is_used = false;     // it counts among those that run: since an operation was opened
+  bool has_failed = false;  // then it never counts again
   size_t channels = 0;
   int64_t idle_since_ns = 0;
 };
@@ -292,7 +293,7 @@ void GpuWorlds::OnFailed(const GpuWorld* failed) {
       if (known.world.get() == failed) known.world = nullptr;
     }
     for (const auto& world : worlds_) {
-      if (world.get() == failed) world->is_used = false;
+      if (world.get() == failed) world->has_failed = true;
     }
   }
   changed_.notify_all();
@@ -315,9 +316,12 @@ void GpuWorlds::ForgetOldLocked() {
 
 absl::Status GpuWorlds::NoteUse(GpuWorld& world) {
   const std::lock_guard lock(mutex_);
-  if (world.is_used) return absl::OkStatus();
-  const auto used = static_cast<size_t>(std::count_if(
-      worlds_.begin(), worlds_.end(), [](const auto& other) { return other->is_used; }));
+  // Of one that has failed the operation tells why.
+  if (world.is_used || world.has_failed) return absl::OkStatus();
+  const auto used =
+      static_cast<size_t>(std::count_if(worlds_.begin(), worlds_.end(), [](const auto& other) {
+        return other->is_used && !other->has_failed;
+      }));
   if (used >= most_used_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the GPUs of this node are in ", used,

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/cuda/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -33,6 +34,12 @@ TEST(AnnotateTest, PutsTheContextBeforeTheMessageAndKeepsTheCode) {
   const absl::Status status = Annotate(absl::AbortedError("rank 3 died"), "all-reduce");
   EXPECT_TRUE(absl::IsAborted(status));
   EXPECT_EQ(status.message(), "all-reduce: rank 3 died");
+}
+
+TEST(AnnotateTest, LeavesErrorsOfTheCudaDriverWhatTheyAre) {
+  const absl::Status error = cuda::AsCudaError(absl::UnavailableError("illegal address"));
+  EXPECT_TRUE(cuda::IsCudaError(Annotate(error, "GPU 0 has failed")));
+  EXPECT_FALSE(cuda::IsCudaError(Annotate(absl::UnavailableError("gone"), "GPU 0")));
 }
 
 TEST(AnnotateTest, LeavesOkAsItIs) {

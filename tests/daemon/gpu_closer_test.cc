@@ -31,7 +31,7 @@ class GpuCloserTest : public ::testing::Test {
 };
 
 TEST_F(GpuCloserTest, WaitsForRanksThatAGpuWaitsForAndLetsOthersPass) {
-  GpuCloser closer;
+  GpuCloser closer(*gpus_);
   runtime::Gpu& waits = gpus_->at(0);
   std::atomic<bool> is_waited_for{true};
   std::promise<bool> closed;
@@ -45,14 +45,14 @@ TEST_F(GpuCloserTest, WaitsForRanksThatAGpuWaitsForAndLetsOthersPass) {
 
 TEST_F(GpuCloserTest, AClosingThatBlocksHoldsUpNoOtherGpu) {
   std::promise<void> end;
-  GpuCloser closer;
+  GpuCloser closer(*gpus_);
   closer.Defer(gpus_->at(0), [&end] { end.get_future().wait(); });
   Close(closer, gpus_->at(1));
   end.set_value();
 }
 
 TEST_F(GpuCloserTest, AGpuThatHasFailedIsNotWaitedFor) {
-  GpuCloser closer;
+  GpuCloser closer(*gpus_);
   gpus_->at(0).CountRankWaits(1);
   gpus_->at(0).Fail(absl::InternalError("in a test"));
   Close(closer, gpus_->at(0));
@@ -62,7 +62,7 @@ TEST_F(GpuCloserTest, TheEndWaitsForNoRank) {
   int closed[2] = {};
   for (size_t gpu = 0; gpu < 2; ++gpu) gpus_->at(gpu).CountRankWaits(1);
   {
-    GpuCloser closer;
+    GpuCloser closer(*gpus_);
     for (int i = 0; i < 6; ++i) closer.Defer(gpus_->at(i % 2), [&of = closed[i % 2]] { ++of; });
   }
   EXPECT_EQ(closed[0], 3);
@@ -74,7 +74,7 @@ TEST_F(GpuCloserTest, TheEndReachesAllGpusAtOnce) {
   std::promise<void> other_closed;
   gpus_->at(1).CountRankWaits(1);
   {
-    GpuCloser closer;
+    GpuCloser closer(*gpus_);
     closer.Defer(gpus_->at(0), [&other_closed] { other_closed.get_future().wait(); });
     closer.Defer(gpus_->at(1), [&other_closed] { other_closed.set_value(); });
   }

@@ -221,7 +221,7 @@ TEST_F(GpuMemoryTest, OrderMemoryIsGivenBackByAGpuThatWorksThen) {
   runtime::Gpu& first = gpus_->at(0);
   Reaper reaper;
   std::promise<void> end;
-  GpuCloser closer;
+  GpuCloser closer(*gpus_);
   GpuImports imports(gpus_.get(), &closer, [] {});
   OrderMapRef order;
   imports.Register(reaper.Own(*std::move(mapping)), [&order](const auto& made) { order = *made; });
