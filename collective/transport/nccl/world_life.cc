@@ -164,9 +164,8 @@ void WorldState::FailUnnamedIfLate(Lock* lock) {
   if (!unnamed.has_value()) return;
   if (MonotonicNanos() - unnamed->since_ns < options.naming_deadline_ns) return;
   const Unnamed found = *std::exchange(unnamed, std::nullopt);
-  const std::string what =
-      absl::StrCat("NCCL on ", NameOf(found.found_by),
-                   " found another process gone, while all nodes were in reach");
+  const std::string what = absl::StrCat("NCCL on ", NameOf(found.found_by),
+                                        " found another process gone, before any node was missed");
   Fail(lock, kNobody, Annotate(found.reason, what), std::nullopt);
 }
 

@@ -69,7 +69,7 @@ TEST(NcclWorldNamingTest, WhoFindsAnotherProcessGoneIsNotBlamedForIt) {
   Running running(&cluster);
   LoseAnotherProcess(&cluster, 1);
   const std::string expected =
-      "NCCL on GPU rank 1 found another process gone, while all nodes were in reach: GPU rank 1: "
+      "NCCL on GPU rank 1 found another process gone, before any node was missed: GPU rank 1: "
       "moving frames: remote process exited (says the fake)";
   for (uint32_t node = 0; node < 3; ++node) {
     const auto [rank, reason] = running.sinks[node]->AwaitFailure();
