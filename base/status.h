@@ -17,7 +17,7 @@ namespace spccl {
 // file". The code follows the errno (ENOENT -> NotFound, EACCES -> PermissionDenied, ...).
 absl::Status ErrnoStatus(int error_number, std::string_view what);
 
-// `status` with `context` and ": " before its message; OK stays OK.
+// `status` with `context` and ": " before its message; OK stays OK, and payloads stay.
 absl::Status Annotate(const absl::Status& status, std::string_view context);
 
 }  // namespace spccl

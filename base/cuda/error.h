@@ -8,7 +8,8 @@ namespace spccl::cuda {
 
 inline constexpr char kErrorPayload[] = "spccl.cuda";
 
-// Any code but OK. Whoever makes another status of it decides anew what it is.
+// Any code but OK. Annotate (base/status.h) keeps what it is; whoever makes another status of it
+// decides anew.
 inline absl::Status AsCudaError(absl::Status status) {
   status.SetPayload(kErrorPayload, absl::Cord());
   return status;

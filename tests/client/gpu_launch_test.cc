@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "proto/shm/order.h"
+#include "proto/shm/session.h"
 #include "tests/client/gpu_launch_fixture.h"
 
 namespace spccl::testing {

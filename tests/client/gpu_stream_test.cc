@@ -4,6 +4,8 @@
 #include <thread>
 #include <vector>
 
+#include "proto/shm/order.h"
+#include "proto/shm/session.h"
 #include "tests/client/gpu_launch_fixture.h"
 
 namespace spccl::testing {
@@ -26,6 +28,7 @@ class GpuStreamTest : public GpuLaunchTest {
           << LastError();
     };
     constexpr int kAhead = shm::kEagerSlots / 2;
+    daemon_.HoldOperations(true);
     for (int i = 0; i < kAhead; ++i) call(1);
     std::thread alone([&] { call(1); });
     std::thread grouped([&] {
@@ -33,6 +36,10 @@ class GpuStreamTest : public GpuLaunchTest {
       for (const int rank : {0, 1}) call(ahead_first ? 1 - rank : rank);
       EXPECT_EQ(spcclGroupEnd(), spcclSuccess) << LastError();
     });
+    // As many of rank 1's as may be submitted at a time, and the one of the group that lets them
+    // end.
+    EXPECT_TRUE(daemon_.AwaitSubmissions(64 + 1));
+    daemon_.HoldOperations(false);
     for (int i = 0; i < kAhead + 1; ++i) call(0);
     alone.join();
     grouped.join();

@@ -31,7 +31,8 @@
  * call may return spcclSystemError (the system refused memory, a thread or a descriptor; or the
  * daemon is not there or has died, within a second of its death) and spcclInternalError (a fault of
  * spccl's own); the comments below name what is particular to a function. spcclUnhandledCudaError
- * is returned for host memory only where the CUDA driver cannot say any more whose it is.
+ * is returned for host memory only where the CUDA driver cannot say any more whose it is, or the
+ * communicator has failed so.
  *
  * fork(). A child may use the library from the start: it opens a session of its own. Handles that
  * the parent made are refused in the child with spcclInvalidUsage. Memory of the parent's

@@ -15,8 +15,7 @@ constexpr uint64_t kMostOvertaking = 1U << 16;
 
 // Where a digest is all that two nodes know of how the other has planned the same call. In few
 // letters: the whole has to fit into a completion.
-constexpr char kAlikeButForThePlan[] =
-    " (planned in two ways: on GPUs, hosts, copies, or unlike processors?)";
+constexpr char kAlikeButForThePlan[] = " (plans differ: GPUs, copies or CPUs?)";
 
 }  // namespace
 
