@@ -41,8 +41,8 @@ absl::Status CheckCodes(const CollectiveCall& call, int ranks) {
 
 // In place is allowed at one offset; any other overlap would be read after it was written.
 absl::Status CheckOverlap(const CollectiveCall& call, const Footprint& bytes, int rank) {
-  const auto send = reinterpret_cast<uintptr_t>(call.send);
-  const auto recv = reinterpret_cast<uintptr_t>(call.recv);
+  const auto send = AddressOf(call.send);
+  const auto recv = AddressOf(call.recv);
   if (send >= recv + bytes.recv_bytes || recv >= send + bytes.send_bytes) return absl::OkStatus();
   const auto place = static_cast<size_t>(rank);
   bool in_place = false;

@@ -9,6 +9,10 @@
 
 namespace spccl::client {
 
+inline uintptr_t AddressOf(const void* data) {
+  return reinterpret_cast<uintptr_t>(data);
+}
+
 // Codes of operations as they travel in a submission.
 enum class OpCode : uint8_t {
   kAllGather = 0,

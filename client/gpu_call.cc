@@ -35,14 +35,14 @@ absl::Status CopyIn(const cuda::Driver& driver, const GpuWork& work, cuda::Strea
   if (work.places.staging == nullptr || work.bytes.send_bytes == 0) return absl::OkStatus();
   return driver.ToStatus(
       driver.MemcpyAsync(work.places.staging->pointer() + work.places.send_offset,
-                         reinterpret_cast<uint64_t>(work.call.send), work.bytes.send_bytes, stream),
+                         AddressOf(work.call.send), work.bytes.send_bytes, stream),
       "copying from the GPU");
 }
 
 absl::Status CopyOut(const cuda::Driver& driver, const GpuWork& work, cuda::Stream stream) {
   if (work.places.staging == nullptr || work.bytes.recv_bytes == 0) return absl::OkStatus();
   return driver.ToStatus(
-      driver.MemcpyAsync(reinterpret_cast<uint64_t>(work.call.recv),
+      driver.MemcpyAsync(AddressOf(work.call.recv),
                          work.places.staging->pointer() + work.places.recv_offset,
                          work.bytes.recv_bytes, stream),
       "copying to the GPU");

@@ -10,11 +10,7 @@
 namespace spccl::client {
 namespace {
 
-constexpr size_t kStagingAlign = 256;
-
-uint64_t AddressOf(const void* data) {
-  return reinterpret_cast<uint64_t>(data);
-}
+constexpr size_t kGpuStagingAlign = 256;
 
 absl::StatusOr<shm::BufferRef> HandOver(CudaBuffers* buffers,
                                         const std::shared_ptr<Session>& session,
@@ -50,7 +46,8 @@ size_t Arrange(const CollectiveCall& call, const Footprint& bytes, GpuPlaces* pl
     places->recv_offset = recv - first;
     return std::max(send + bytes.send_bytes, recv + bytes.recv_bytes) - first;
   }
-  places->recv_offset = (bytes.send_bytes + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
+  places->recv_offset =
+      (bytes.send_bytes + kGpuStagingAlign - 1) / kGpuStagingAlign * kGpuStagingAlign;
   return places->recv_offset + bytes.recv_bytes;
 }
 

@@ -13,10 +13,6 @@ namespace {
 
 constexpr size_t kStagingAlign = 64;
 
-uintptr_t AddressOf(const void* data) {
-  return reinterpret_cast<uintptr_t>(data);
-}
-
 }  // namespace
 
 Operation::Operation(std::shared_ptr<Comm> comm, const CollectiveCall& call, const Footprint& bytes,

@@ -29,7 +29,7 @@ struct ArchiveFreer {
 struct EntryFreer {
   void operator()(archive_entry* entry) const { ::archive_entry_free(entry); }
 };
-using Writer = std::unique_ptr<archive, ArchiveFreer>;
+using ArchiveWriter = std::unique_ptr<archive, ArchiveFreer>;
 
 absl::Status Failed(archive* writer) {
   const char* text = ::archive_error_string(writer);
@@ -128,7 +128,7 @@ absl::StatusOr<uint64_t> Bundle::Write(const std::string& path) const {
   if (!file.valid()) return ErrnoStatus(errno, path);
   const time_t now = ::time(nullptr);
   const auto write = [&]() -> absl::Status {
-    const Writer writer(::archive_write_new());
+    const ArchiveWriter writer(::archive_write_new());
     if (::archive_write_add_filter_gzip(writer.get()) != ARCHIVE_OK ||
         ::archive_write_set_format_pax_restricted(writer.get()) != ARCHIVE_OK ||
         ::archive_write_open_fd(writer.get(), file.get()) != ARCHIVE_OK) {

@@ -2,6 +2,7 @@
 // Keys are EC P-256. No daemon is needed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +11,9 @@
 #include "absl/status/statusor.h"
 
 namespace spccl::ctl {
+
+// No file of certificates or of a key is larger.
+inline constexpr size_t kMostPemBytes = size_t{1} << 20;
 
 struct CertificateAndKey {
   std::string certificate, key;  // PEM

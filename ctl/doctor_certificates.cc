@@ -10,7 +10,6 @@
 namespace spccl::ctl {
 namespace {
 
-constexpr size_t kMostPemBytes = size_t{1} << 20;
 constexpr int64_t kSecondsADay = 24 * 3600, kSoonDays = 30;
 
 std::string DayText(int64_t unix_seconds) {

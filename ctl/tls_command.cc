@@ -21,7 +21,6 @@ namespace {
 constexpr int64_t kDay = 24 * 3600;
 constexpr int64_t kAuthorityDays = 3650, kNodeDays = 825;
 constexpr int64_t kSkewSeconds = 3600;  // clocks of nodes may be behind by this much
-constexpr size_t kMostPemBytes = size_t{1} << 20;
 constexpr char kInstalledAt[] = "/etc/spccl";
 
 struct TlsOptions {

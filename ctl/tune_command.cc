@@ -20,7 +20,7 @@ std::string Origin(const v1::Model& model) {
                       model.origin() == "loaded" ? " (loaded)" : " (of the configuration)");
 }
 
-absl::Status Load(Context& context, const std::string& path) {
+absl::Status LoadModel(Context& context, const std::string& path) {
   v1::LoadModelRequest request;
   request.set_name(path);
   SPCCL_ASSIGN_OR_RETURN(*request.mutable_text(), ReadRegularFile(path, kMostModelBytes));
@@ -35,7 +35,7 @@ absl::Status Load(Context& context, const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status Show(Context& context) {
+absl::Status ShowModel(Context& context) {
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   SPCCL_ASSIGN_OR_RETURN(const v1::GetModelResponse response,
                          client->Call(&v1::Control::Stub::GetModel, v1::GetModelRequest()));
@@ -47,7 +47,7 @@ absl::Status Show(Context& context) {
   return absl::OkStatus();
 }
 
-absl::Status Unload(Context& context) {
+absl::Status UnloadModel(Context& context) {
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   SPCCL_ASSIGN_OR_RETURN(const v1::UnloadModelResponse response,
                          client->Call(&v1::Control::Stub::UnloadModel, v1::UnloadModelRequest()));
@@ -66,11 +66,11 @@ void AddTuneCommands(Tree* tree) {
   parent->require_subcommand(1);
   const auto path = std::make_shared<std::string>();
   tree->Add(parent, "load", "Let a model of spccl-tune choose plans between nodes.",
-            [path](Context& context) { return Load(context, *path); })
+            [path](Context& context) { return LoadModel(context, *path); })
       ->add_option("FILE", *path, "The model.toml that spccl-tune has written.")
       ->required();
-  tree->Add(parent, "show", "Show the model that is in force.", Show);
-  tree->Add(parent, "unload", "Forget the model that was loaded.", Unload);
+  tree->Add(parent, "show", "Show the model that is in force.", ShowModel);
+  tree->Add(parent, "unload", "Forget the model that was loaded.", UnloadModel);
 }
 
 }  // namespace spccl::ctl

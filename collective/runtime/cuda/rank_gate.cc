@@ -65,6 +65,10 @@ absl::Status RankGate::RailsStatus() const {
   return absl::OkStatus();
 }
 
+std::function<bool()> RankGate::NotReady() const {
+  return [this] { return !IsReady(); };
+}
+
 std::function<bool()> RankGate::ReadyOrFailed() const {
   return [this] { return IsReady() || !RailsStatus().ok(); };
 }
@@ -92,7 +96,7 @@ Detached RankGate::WaitForRanks([[maybe_unused]] std::shared_ptr<RankGate> self,
       (void)EnqueueWaits(static_cast<cuda::Stream>(stream));
       gpu.CountRankWaits(1);
       // Those that have come, or were let through, are waited for no more: then it may have stuck.
-      status = co_await EndOf(gpu, stream, [this] { return !IsReady(); });
+      status = co_await EndOf(gpu, stream, NotReady());
       gpu.CountRankWaits(-1);
       gpu.GiveWaitStream(stream);
     }

@@ -35,6 +35,7 @@ class RankGate final : public std::enable_shared_from_this<RankGate> {
   bool IsReady() const;  // or need not be
   absl::Status EnqueueWaits(cuda::Stream stream) const;
   absl::Status RailsStatus() const;
+  std::function<bool()> NotReady() const;
   std::function<bool()> ReadyOrFailed() const;
   // For a cancelled operation; true once nobody waits any more.
   bool LetRanksThrough();

@@ -215,15 +215,6 @@ std::set<GraphExecHandle*>& GraphExecs() {
   return *execs;
 }
 
-template <class F>
-Result CallOn(const char* symbol, Stream stream, F&& body) {
-  return Call(symbol, Needs::kContext, [&](Lock&) -> Result {
-    Result result;
-    StreamHandle* const found = FindStream(stream, &result);
-    return found == nullptr ? result : body(*found);
-  });
-}
-
 int StatusOf(const StreamHandle& stream) {
   if (stream.capture == nullptr) return kStreamCaptureStatusNone;
   return stream.capture->invalid == kSuccess ? kStreamCaptureStatusActive
@@ -248,11 +239,11 @@ using fake_cuda::Needs;
 
 SPCCL_FAKE_EXPORT Result cuStreamBeginCapture_v2(Stream stream, int mode) {
   return CallOn("cuStreamBeginCapture_v2", stream,
-                [&](StreamHandle& found) { return fake_cuda::Begin(found, mode); });
+                [&](StreamHandle& found, Lock&) { return fake_cuda::Begin(found, mode); });
 }
 
 SPCCL_FAKE_EXPORT Result cuStreamEndCapture(Stream stream, Graph* graph) {
-  return CallOn("cuStreamEndCapture", stream, [&](StreamHandle& found) {
+  return CallOn("cuStreamEndCapture", stream, [&](StreamHandle& found, Lock&) {
     const Result result = fake_cuda::End(found, graph);
     if (result == kSuccess) fake_cuda::Graphs().insert(*graph);
     return result;
@@ -260,7 +251,7 @@ SPCCL_FAKE_EXPORT Result cuStreamEndCapture(Stream stream, Graph* graph) {
 }
 
 SPCCL_FAKE_EXPORT Result cuStreamIsCapturing(Stream stream, int* status) {
-  return CallOn("cuStreamIsCapturing", stream, [&](StreamHandle& found) -> Result {
+  return CallOn("cuStreamIsCapturing", stream, [&](StreamHandle& found, Lock&) -> Result {
     if (const Result implicit = fake_cuda::CheckImplicit(found); implicit != kSuccess) {
       return implicit;
     }
@@ -272,7 +263,7 @@ SPCCL_FAKE_EXPORT Result cuStreamIsCapturing(Stream stream, int* status) {
 SPCCL_FAKE_EXPORT Result cuStreamGetCaptureInfo_v2(Stream stream, int* status, uint64_t* id,
                                                    Graph* graph, const GraphNode** dependencies,
                                                    size_t* count) {
-  return CallOn("cuStreamGetCaptureInfo_v2", stream, [&](StreamHandle& found) -> Result {
+  return CallOn("cuStreamGetCaptureInfo_v2", stream, [&](StreamHandle& found, Lock&) -> Result {
     if (const Result implicit = fake_cuda::CheckImplicit(found); implicit != kSuccess) {
       return implicit;
     }
@@ -313,7 +304,7 @@ SPCCL_FAKE_EXPORT Result cuGraphInstantiateWithFlags(
 }
 
 SPCCL_FAKE_EXPORT Result cuGraphLaunch(GraphExec exec, Stream stream) {
-  return CallOn("cuGraphLaunch", stream, [&](StreamHandle& found) -> Result {
+  return CallOn("cuGraphLaunch", stream, [&](StreamHandle& found, Lock&) -> Result {
     if (fake_cuda::GraphExecs().count(exec) == 0) {
       return Misuse(kErrorInvalidHandle, "cuGraphLaunch of a graph that does not exist");
     }

@@ -84,6 +84,15 @@ void CloseStreams(ContextHandle& context, Lock& lock);
 StreamHandle* OpenStream(ContextHandle& context, bool blocking, bool is_own = false);
 // The stream's, also by a number or none; nullptr: reported as misuse, `*result` is the error.
 StreamHandle* FindStream(cuda::Stream stream, Result* result);
+// A function of the driver on a stream: its body gets that, too.
+template <class F>
+Result CallOn(const char* symbol, cuda::Stream stream, F&& body) {
+  return Call(symbol, Needs::kContext, [&](Lock& lock) -> Result {
+    Result result;
+    StreamHandle* const found = FindStream(stream, &result);
+    return found == nullptr ? result : body(*found, lock);
+  });
+}
 
 // Enqueues, or captures. The work runs when all before it in the stream and all of `after` has
 // ended.

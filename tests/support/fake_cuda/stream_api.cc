@@ -6,6 +6,7 @@
 namespace spccl::cuda {
 
 using fake_cuda::Call;
+using fake_cuda::CallOn;
 using fake_cuda::CompletionPtr;
 using fake_cuda::Current;
 using fake_cuda::Lock;
@@ -14,16 +15,6 @@ using fake_cuda::Needs;
 using fake_cuda::process;
 
 namespace {
-
-// A call on a stream: the body gets the stream.
-template <class F>
-Result CallOn(const char* symbol, Stream stream, F&& body) {
-  return Call(symbol, Needs::kContext, [&](Lock& lock) -> Result {
-    Result result;
-    StreamHandle* const found = fake_cuda::FindStream(stream, &result);
-    return found == nullptr ? result : body(*found, lock);
-  });
-}
 
 template <class F>
 Result CallOnEvent(const char* symbol, Event event, F&& body) {

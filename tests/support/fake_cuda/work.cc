@@ -79,15 +79,6 @@ void WaitValue(ContextHandle& context, DevicePtr word, uint32_t value, unsigned 
   }
 }
 
-template <class F>
-Result CallOn(const char* symbol, Stream stream, F&& body) {
-  return Call(symbol, Needs::kContext, [&](Lock& lock) -> Result {
-    Result result;
-    StreamHandle* const found = FindStream(stream, &result);
-    return found == nullptr ? result : body(*found, lock);
-  });
-}
-
 // What can be known of a stream memory operation when it is enqueued.
 Result CheckWord(const StreamHandle& stream, DevicePtr word) {
   if (word % sizeof(uint32_t) != 0) {
