@@ -59,9 +59,13 @@ if(SPCCL_SANITIZE)
   endif()
 endif()
 if(SPCCL_FUZZ)
-  # Not the tests, whose ways no fuzzer looks for, nor cold code, where none gets.
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz.ignore
-       CONTENT "src:${PROJECT_SOURCE_DIR}/tests/*\nsrc:${PROJECT_BINARY_DIR}/tests/*\n")
+  # Not the tests, whose ways no fuzzer looks for, nor where none gets: cold code, what is on the other side
+  # of a session or of a link, programs.
+  set(unfuzzed "")
+  foreach(folder bench client collective/transport collective/CMakeFiles/spccl_transport examples tests)
+    string(APPEND unfuzzed "src:${PROJECT_SOURCE_DIR}/${folder}*\nsrc:${PROJECT_BINARY_DIR}/${folder}*\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz.ignore CONTENT "${unfuzzed}")
   set(fuzzed -fsanitize=fuzzer-no-link
              -fsanitize-coverage-ignorelist=${PROJECT_BINARY_DIR}/fuzz.ignore)
   target_compile_options(spccl_flags INTERFACE

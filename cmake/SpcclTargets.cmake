@@ -1,12 +1,11 @@
 # The project's three kinds of target. Each links spccl_flags privately, so that no flag is global.
 
-# Builds that precompile headers compile a target's sources together, so many to a file: they share the
-# heavy headers, and what templates make of them. Not more, so that no file is what all wait for at the
-# end. A source with flags of its own stays alone; APART below: all of a target's do.
-set(SPCCL_TOGETHER 12)
+# Builds that precompile headers compile a target's sources as one file: they share the heavy headers, and
+# what templates make of them. A source with flags of its own stays alone; APART below: all of a
+# target's do.
 function(spccl_compile_together NAME APART)
   if(SPCCL_PRECOMPILE AND NOT APART)
-    set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${SPCCL_TOGETHER})
+    set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   endif()
 endfunction()
 
