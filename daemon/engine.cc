@@ -221,6 +221,7 @@ void Engine::CheckDeadlines(int64_t now_ns) {
     }
   }
   for (const auto& [id, failure] : failures) FailComm(id, failure);
+  TellFailedGpus();
   EndMeasures([now_ns](const NodeGroup& group) { return now_ns >= group.measure_deadline_ns; });
 }
 

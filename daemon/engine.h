@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -151,6 +152,8 @@ class Engine {
   // Null: none that can be.
   static std::shared_ptr<const runtime::GpuOrder> OrderOf(const Session& session,
                                                           const shm::Submission& slot);
+  // An event for each GPU that has become of no use since the last time.
+  void TellFailedGpus();
   // Says whose streams have not got to the operation that runs, where that is on GPUs.
   static void NameUnready(const CommEntry& entry, CommFailure* failure);
   // An error if some of the operation's buffers are GPUs' and others the host's.
@@ -330,6 +333,7 @@ class Engine {
   EventLoop::Token listener_token_ = 0;
   bool draining_ = false, stopping_ = false;
   int64_t next_check_ns_ = 0;
+  std::set<size_t> failed_gpus_;  // those that were told of
   std::unique_ptr<std::byte[]> scratch_memory_;
   runtime::Scratch scratch_;
 };

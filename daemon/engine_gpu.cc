@@ -194,6 +194,15 @@ absl::Status Engine::FindMixedMemory(const CommEntry& entry, const RunningOp& ru
           : " on host memory"));
 }
 
+void Engine::TellFailedGpus() {
+  if (hooks_.gpus == nullptr) return;
+  for (size_t i = 0; i < hooks_.gpus->count(); ++i) {
+    const absl::Status status = hooks_.gpus->at(i).status();
+    if (status.ok() || !failed_gpus_.insert(i).second) continue;
+    Record("gpu-failed", "", 0, 0, std::string(status.message()));
+  }
+}
+
 void Engine::NameUnready(const CommEntry& entry, CommFailure* failure) {
   if (entry.running == nullptr) return;
   std::string names;

@@ -25,6 +25,11 @@ metrics::CoreSample Engine::MakeCoreSample() const {
   sample.telemetry = registry_.telemetry;
   sample.channel_waits = scheduler_->waits().Read();
   sample.events = events_.counts();
+  if (hooks_.gpus != nullptr) {
+    for (size_t i = 0; i < hooks_.gpus->count(); ++i) {
+      ++(hooks_.gpus->at(i).status().ok() ? sample.gpus_usable : sample.gpus_failed);
+    }
+  }
   sample.peers = static_cast<uint32_t>(registry_.nodes_up.size());
   for (const auto& [node, info] : registry_.nodes_up) {
     const LinkSpeed speed = nodes_->SpeedOf(node);

@@ -103,6 +103,11 @@ std::span<const Family> Families() {
        {"link"},
        "Frames sent within the node (intra) and to others (inter)"},
       {"spccl_link_wire_bytes_total", kCounter, {"link"}, "Bytes of these frames"},
+      {"spccl_gpus",
+       kGauge,
+       {"state"},
+       "GPUs that the daemon uses (usable), and those that have become of no use until it is "
+       "started anew (failed)"},
       {"spccl_gpu_host_path_bytes_total",
        kCounter,
        {},

@@ -180,6 +180,9 @@ void Renderer::Links(const CoreSample& core) {
   const auto name_of = [](size_t i) { return policy::NameOf(static_cast<policy::Link>(i)); };
   Each("spccl_link_sends_total", name_of, core.telemetry.sends_by_link);
   Each("spccl_link_wire_bytes_total", name_of, core.telemetry.wire_bytes_by_link);
+  Begin("spccl_gpus");
+  out_.Sample({"usable"}, core.gpus_usable);
+  out_.Sample({"failed"}, core.gpus_failed);
   One("spccl_gpu_host_path_bytes_total", core.telemetry.gpu_host_path_bytes);
   One("spccl_peers", uint64_t{core.peers});
   const auto each = [this, &core](std::string_view name, double LinkSample::*at) {

@@ -48,6 +48,7 @@ struct CoreSample {
   Telemetry telemetry;
   Histogram channel_waits{kSecondsBounds};
   std::map<std::string, uint64_t> events;  // by kind
+  uint64_t gpus_usable = 0, gpus_failed = 0;
   uint32_t peers = 0;
   std::map<std::string, LinkSample> links;  // by the address of the peer
   std::vector<JobSample> jobs;              // at most kMostJobs

@@ -11,6 +11,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -204,6 +205,23 @@ TEST_F(GpuMemoryTest, OrderMemoryIsGivenWhereAllGpusHaveFailed) {
   spcclFakeHoldings now;
   Fake().Count(&now);
   EXPECT_EQ(now.host, before_.host);
+}
+
+TEST_F(GpuMemoryTest, AGpuThatFailsIsToldOnce) {
+  const auto sample = [this] {
+    auto now = env_->core().GetCoreSample();
+    EXPECT_THAT(now, IsOk());
+    return *std::move(now);
+  };
+  EXPECT_EQ(sample().gpus_usable, gpus_->count());
+  gpus_->at(0).Fail(absl::InternalError("in a test"));
+  while (sample().events["gpu-failed"] == 0) std::this_thread::yield();
+  gpus_->at(1).Fail(absl::InternalError("in a test"));
+  while (sample().events["gpu-failed"] == 1) std::this_thread::yield();
+  const metrics::CoreSample last = sample();
+  EXPECT_EQ(last.events.at("gpu-failed"), 2u);
+  EXPECT_EQ(last.gpus_failed, 2u);
+  EXPECT_EQ(last.gpus_usable, gpus_->count() - 2);
 }
 
 void AwaitPost(runtime::Gpu& gpu) {

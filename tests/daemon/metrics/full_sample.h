@@ -17,6 +17,8 @@ inline Sample FullSample() {
   core.buffers.Add(BufferKind::kMapped, 4096);
   core.buffers.Add(BufferKind::kAttach, 100);
   core.events = {{"comm-ready", 1}, {"session-open", 2}};
+  core.gpus_usable = 7;
+  core.gpus_failed = 1;
   core.peers = 1;
   core.links = {{"node2:7440", {.round_trip_seconds = 3e-5, .bytes_per_second = 1.25e9}}};
   core.jobs.push_back({.id = "u1000.j17",

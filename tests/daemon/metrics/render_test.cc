@@ -43,6 +43,8 @@ TEST(RenderTest, ValuesAreWhereTheyBelong) {
   EXPECT_EQ(parsed.Of("spccl_input_density_ratio_bucket{le=0.01}"), 1);
   EXPECT_EQ(parsed.Of("spccl_input_density_ratio_bucket{le=0.003}"), 0);
   EXPECT_EQ(parsed.Of("spccl_buffer_bytes{kind=mapped}"), 4096);
+  EXPECT_EQ(parsed.Of("spccl_gpus{state=usable}"), 7);
+  EXPECT_EQ(parsed.Of("spccl_gpus{state=failed}"), 1);
   EXPECT_EQ(parsed.Of("spccl_link_bandwidth_bytes_per_second{peer=node2:7440}"), 1.25e9);
   EXPECT_EQ(parsed.Of("spccl_job_info{job_id=u1000.j17,uid=1000,slurm_job_id=17}"), 1);
   EXPECT_EQ(parsed.Of("spccl_job_wire_bytes_total{job_id=u1000.j17}"), 30);
