@@ -14,8 +14,8 @@ Runs, each step under a time limit, all of them in less than 8 minutes:
   bench        encode, decode, reduce-into, fused, beside a copy, CUB and cuSPARSE
   order        stream memory operations between two processes, eager and captured
   ipc          memory handed to another process: legacy handle, POSIX descriptor
-  ranks-2 -4 -8  so many ranks on one GPU through spccld, none staged, against a plain reference; of 2 also
-               calls in CUDA graphs that are replayed, and memory copied through the host
+  ranks-2 -4 -8  so many ranks on one GPU through spccld, none staged, also by rings of frames, against a plain
+               reference; of 2 also calls in CUDA graphs that are replayed, and memory copied through the host
   nccl         two spccld on one GPU through NCCL 2.30 or later
   order-mps    order with both processes in one MPS server
   memcheck     a part of codec under compute-sanitizer, where there is one

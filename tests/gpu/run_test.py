@@ -73,7 +73,7 @@ class RunTest(unittest.TestCase):
         self.script("compute-sanitizer", "exit 0")
         self.script("nvidia-cuda-mps-control", "exit 0")
         self.script("spccld", "exit 0")
-        self.script("spccl-perf", 'echo "--device"\n'
+        self.script("spccl-perf", 'echo "--device pici:1 coo:1 gap:1"\n'
                     '[ -z "$SPCCL_FORCE_STAGING" ] || echo "# memory: staged through the host: pretended"\n'
                     '[ -z "$NCCL_DEBUG_FILE" ] || echo "Init COMPLETE" >"$NCCL_DEBUG_FILE"')
         (self.folder / "libnccl.so.2").touch()
@@ -328,14 +328,22 @@ class RunTest(unittest.TestCase):
         tools = self.pretend_tools()
         status, found = self.run_pretending("--only", "ranks-2,ranks-4", **tools)
         self.assertEqual(status, 0, found)
-        self.assertIn("2 ranks: 10 runs (2 captured, 2 of copied memory), all results right",
-                      found["ranks-2"][1])
-        self.assertIn("4 ranks: 7 runs, all results right", found["ranks-4"][1])
+        self.assertIn("2 ranks: 11 runs (1 by rings of frames, 2 captured, 2 of copied memory), all results "
+                      "right", found["ranks-2"][1])
+        self.assertIn("4 ranks: 8 runs (1 by rings of frames), all results right", found["ranks-4"][1])
+
+    def test_ranks_fail_where_a_format_was_not_sent(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        self.script("spccl-perf", 'echo "--device pici:1 coo:1"')
+        status, found = self.run_pretending("--only", "ranks-4", **tools)
+        self.assertEqual(status, 1, found)
+        self.assertIn("no frame was sent as gap", found["ranks-4"][1])
 
     def test_two_ranks_fail_where_nothing_was_copied(self):
         self.pretend()
         tools = self.pretend_tools()
-        self.script("spccl-perf", 'echo "--device"; echo "# memory: handed over (cuda-ipc)"')
+        self.script("spccl-perf", 'echo "--device pici:1 coo:1 gap:1"; echo "# memory: handed over (cuda-ipc)"')
         status, found = self.run_pretending("--only", "ranks-2,ranks-4", **tools)
         self.assertEqual(status, 1, found)
         self.assertEqual(found["ranks-2"][0], "FAIL")
@@ -345,7 +353,7 @@ class RunTest(unittest.TestCase):
     def test_two_ranks_fail_where_only_copied_memory_has_wrong_results(self):
         self.pretend()
         tools = self.pretend_tools()
-        self.script("spccl-perf", 'echo "--device"; [ -z "$SPCCL_FORCE_STAGING" ] || exit 3')
+        self.script("spccl-perf", 'echo "--device pici:1 coo:1 gap:1"; [ -z "$SPCCL_FORCE_STAGING" ] || exit 3')
         status, found = self.run_pretending("--only", "ranks-2", **tools)
         self.assertEqual(status, 1, found)
         self.assertIn("exit 3", found["ranks-2"][1])
@@ -363,7 +371,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(result.stdout.count(", captured,"), 2)
         self.assertEqual(result.stdout.count("# memory: staged through the host"), 2)
-        self.assertEqual(result.stdout.count("# memory: handed over"), 8)
+        self.assertEqual(result.stdout.count("# memory: handed over"), 9)
 
     def test_ranks_fail_where_the_daemon_does_not_take_the_gpus_memory(self):
         if not arguments.fake_driver:
