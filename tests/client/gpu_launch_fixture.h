@@ -33,6 +33,18 @@ class GpuLaunchTest : public ClientTest {
     return spcclAllReduce(send, recv, kCount, spcclFloat32, spcclSum, comm,
                           reinterpret_cast<spcclStream_t>(stream_));
   }
+  // A graph of one such call, to be launched; the caller destroys it.
+  cuda::GraphExec CaptureCopy(const void* send, void* recv, spcclComm_t comm) const {
+    const cuda::Driver& driver = gpu_.driver();
+    cuda::Graph graph = nullptr;
+    cuda::GraphExec exec = nullptr;
+    gpu_.Must(driver.StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
+    EXPECT_EQ(Copy(send, recv, comm), spcclSuccess) << LastError();
+    gpu_.Must(driver.StreamEndCapture(stream_, &graph));
+    gpu_.Must(driver.GraphInstantiate(&exec, graph, 0));
+    gpu_.Must(driver.GraphDestroy(graph));
+    return exec;
+  }
   bool Holds(const void* memory, float value) const {
     return gpu_.Download<float>(memory, kCount, stream_) == std::vector<float>(kCount, value);
   }

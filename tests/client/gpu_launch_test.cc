@@ -227,12 +227,7 @@ TEST_F(GpuLaunchTest, ACapturedCallIsSubmittedByEachReplay) {
   const cuda::Driver& driver = gpu_.driver();
   void* const send = NewBuffer(1);
   void* const recv = NewBuffer(0);
-  gpu_.Must(driver.StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
-  ASSERT_EQ(Copy(send, recv, comm), spcclSuccess) << LastError();
-  cuda::Graph graph = nullptr;
-  cuda::GraphExec exec = nullptr;
-  gpu_.Must(driver.StreamEndCapture(stream_, &graph));
-  gpu_.Must(driver.GraphInstantiate(&exec, graph, 0));
+  const cuda::GraphExec exec = CaptureCopy(send, recv, comm);
   EXPECT_TRUE(daemon_.submissions().empty());
   for (int round = 1; round <= 3; ++round) {
     gpu_.Upload(std::vector<float>(kCount, static_cast<float>(round)), send, stream_);
@@ -252,7 +247,6 @@ TEST_F(GpuLaunchTest, ACapturedCallIsSubmittedByEachReplay) {
   gpu_.Must(driver.GraphLaunch(exec, stream_));
   gpu_.Synchronize(stream_);
   gpu_.Must(driver.GraphExecDestroy(exec));
-  gpu_.Must(driver.GraphDestroy(graph));
 }
 
 TEST_F(GpuLaunchTest, MoreThanThereIsAtThePointerIsRefused) {

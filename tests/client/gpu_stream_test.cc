@@ -191,12 +191,7 @@ TEST_F(GpuStreamTest, ADaemonThatDiesAsItTellsAnErrorHoldsNoGraph) {
   const spcclComm_t comm = OneRank();
   const cuda::Driver& driver = gpu_.driver();
   void* const memory = NewBuffer();
-  gpu_.Must(driver.StreamBeginCapture(stream_, cuda::kStreamCaptureModeGlobal));
-  ASSERT_EQ(Copy(memory, memory, comm), spcclSuccess) << LastError();
-  cuda::Graph graph = nullptr;
-  cuda::GraphExec exec = nullptr;
-  gpu_.Must(driver.StreamEndCapture(stream_, &graph));
-  gpu_.Must(driver.GraphInstantiate(&exec, graph, 0));
+  const cuda::GraphExec exec = CaptureCopy(memory, memory, comm);
   daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
   daemon_.OmitDone();
   gpu_.Must(driver.GraphLaunch(exec, stream_));
@@ -206,7 +201,6 @@ TEST_F(GpuStreamTest, ADaemonThatDiesAsItTellsAnErrorHoldsNoGraph) {
   gpu_.Synchronize(stream_);
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
   gpu_.Must(driver.GraphExecDestroy(exec));
-  gpu_.Must(driver.GraphDestroy(graph));
 }
 
 // The one thread is then that of a call for which there is no room before the others' have run.
