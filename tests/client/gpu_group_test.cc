@@ -1,4 +1,4 @@
-// One thread that uses several ranks on GPU memory, and the default streams of several GPUs.
+// One thread that uses several ranks on GPU memory; default streams, and buffers, of several GPUs.
 #include <atomic>
 #include <cstdint>
 #include <future>
@@ -141,6 +141,28 @@ int SumOnADefaultStream(const RankWorld& world, const Report& report) {
 
 TEST_P(GpuGroupTest, ADefaultStreamIsThatOfTheBuffersGpu) {
   EXPECT_TRUE(Run(1, SumOnADefaultStream));
+}
+
+// Each rank sends from one GPU and receives on the other, on a stream of its own and on its
+// thread's.
+int SumFromGpuToGpu(const RankWorld& world, const Report& report) {
+  const auto driver = LoadFakeDriver();
+  const GpuProgram from(driver, world.rank);
+  void* const send = from.Allocate(kCount * sizeof(float));
+  from.Upload(Filled(kCount, static_cast<float>(world.rank + 1)), send, from.NewStream());
+  const GpuProgram to(driver, 1 - world.rank);
+  void* const recv = to.Allocate(kCount * sizeof(float));
+  for (const cuda::Stream stream : {to.NewStream(), cuda::kStreamPerThread}) {
+    to.Upload(Filled(kCount, 0), recv, stream);
+    MUST(spcclAllReduce(send, recv, kCount, spcclFloat32, spcclSum, world.comm, AsStream(stream)) ==
+         spcclSuccess);
+    MUST(to.Download<float>(recv, kCount, stream) == Filled(kCount, 3));
+  }
+  return 0;
+}
+
+TEST_P(GpuGroupTest, TheBuffersOfACallMayLieOnDifferentGpus) {
+  EXPECT_TRUE(Run(2, SumFromGpuToGpu));
 }
 
 }  // namespace

@@ -12,15 +12,21 @@
  *
  * GPUs. Where the buffers of a call are memory of CUDA devices, its `stream` is the caller's CUDA
  * stream (CUstream or cudaStream_t, cast to spcclStream_t; NULL: the legacy default stream of the
- * buffers' GPU, whichever the thread has chosen). The call then only enqueues, as NCCL's does: the
- * operation begins when the stream gets there, and what is put on the stream after it begins when
- * it has ended. Its errors come from spcclCommGetAsyncError; the stream goes on after an error,
- * too, with what is then in the buffers. The process must have initialised CUDA (cudaSetDevice,
- * cuInit) before spcclCommInitRank. Managed memory, and host memory that is registered with CUDA,
- * are host memory. All buffers of an operation are on GPUs, on all ranks, or none is. Memory that
- * cannot be handed over to the daemon is copied through the host. Under stream capture a call
- * becomes part of the graph; each replay takes its place in the communicator's order when it gets
- * there, so let it end before other calls on the same communicator.
+ * buffers' GPU, whichever the thread has chosen; cudaStreamPerThread is one, too). The call then
+ * only enqueues, as NCCL's does: the operation begins when the stream gets there, and what is put
+ * on the stream after it begins when it has ended. Its errors come from spcclCommGetAsyncError; the
+ * stream goes on after an error, too, with what is then in the buffers. The process must have
+ * initialised CUDA (cudaSetDevice, cuInit) before spcclCommInitRank. Managed memory, and host
+ * memory that is registered with CUDA, are host memory. All buffers of an operation are on GPUs, on
+ * all ranks, or none is; they may lie on different GPUs, also those of one call, and ranks may
+ * share one. Memory that cannot be handed over to the daemon is copied through the host. What was
+ * handed over spccld may keep open for some hundred operations after it was freed
+ * (docs/operations.md, "GPUs").
+ *
+ * CUDA graphs. Under stream capture a call on GPU memory becomes part of the graph; each replay
+ * takes its place in the communicator's order when it gets there, so let it end before other calls
+ * on the same communicator. The call's memory must live as long as the graph. A process's graphs
+ * hold 1,024 such calls at most.
  *
  * Threads. Every function may be called from any thread. Operations of one communicator are ordered
  * by their calls, so threads that share one must agree on the order among themselves, as NCCL asks.
@@ -34,9 +40,10 @@
  * is returned for host memory only where the CUDA driver cannot say any more whose it is, or the
  * communicator has failed so.
  *
- * fork(). A child may use the library from the start: it opens a session of its own. Handles that
- * the parent made are refused in the child with spcclInvalidUsage. Memory of the parent's
- * spcclMemAlloc stays mapped in the child, shared with the parent, and is ordinary memory there.
+ * fork(). A child may use the library from the start: it opens a session of its own. On GPUs only
+ * where the parent had not initialised CUDA, which does not survive fork(). Handles that the parent
+ * made are refused in the child with spcclInvalidUsage. Memory of the parent's spcclMemAlloc stays
+ * mapped in the child, shared with the parent, and is ordinary memory there.
  *
  * Environment, read at the call that needs it; docs/errors.md says more:
  *   - SPCCL_RUNTIME_DIR: folder of the daemon's sockets, default /run/spccl.
@@ -50,7 +57,7 @@
  *   - SPCCL_RELAY_BYTES: from how many bytes on an all-reduce on ordinary memory is run by the
  *     ranks' own processes, if all ranks say so; default 8388608.
  *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory, and GPUs', through the library's buffers
- * even where the daemon could reach it.
+ *     even where the daemon could reach it.
  *   - SPCCL_CUDA_LIBRARY: the CUDA driver, where it is not libcuda.so.1, for GPU memory.
  */
 #ifndef SPCCL_SPCCL_H_
@@ -168,9 +175,9 @@ SPCCL_API spcclResult_t spcclCommInitRank(spcclComm_t* comm, int nranks, spcclUn
 
 /* Makes a communicator of `nranks` ranks that all live in this process, and writes nranks handles
  * to comms, in rank order. Each is then used and destroyed like any other, usually by a thread of
- * its own. `devlist` names devices in NCCL; for host memory there are none and it is ignored: pass
- * NULL. Errors as spcclCommInitRank; on error no handle is left. Inside a group, as
- * spcclCommInitRank. */
+ * its own. `devlist` names devices in NCCL; here it is ignored, for GPUs too, as a rank's are those
+ * of its buffers: pass NULL. Errors as spcclCommInitRank; on error no handle is left. Inside a
+ * group, as spcclCommInitRank. */
 SPCCL_API spcclResult_t spcclCommInitAll(spcclComm_t* comms, int nranks, const int* devlist);
 
 /* Waits for this rank's outstanding operations on `comm`, on all streams, whatever their results;
@@ -197,10 +204,11 @@ SPCCL_API spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* 
 SPCCL_API spcclResult_t spcclCommCount(const spcclComm_t comm, int* count);
 SPCCL_API spcclResult_t spcclCommUserRank(const spcclComm_t comm, int* rank);
 
-/* In which format what leaves this node travels, where ranks of several nodes (or SPCCL_ALGO=ring)
- * exchange frames. The exact ones differ in size and speed only; spcclCodecAuto, the default, takes
- * what arrives first. The last four are lossy, for float32 and float64 that are not on GPUs, whose
- * frames are exact; docs/lossy.md derives how far a result may be off. */
+/* In which format frames travel: from this node to others, between GPUs of one node, or with
+ * SPCCL_ALGO=ring. The exact ones differ in size and speed only; spcclCodecAuto, the default, takes
+ * what arrives first (between GPUs of one node Pici). The last four are lossy, for float32 and
+ * float64 that are not on GPUs, whose frames are exact; docs/lossy.md derives how far a result may
+ * be off. */
 typedef enum {
   spcclCodecAuto = 0,
   spcclCodecDense = 1,
@@ -237,10 +245,10 @@ SPCCL_API spcclResult_t spcclCommSetCodec(spcclComm_t comm, spcclCodec_t codec,
 /* ---- Memory ------------------------------------------------------------------------------------
  */
 
-/* Allocates `size` bytes of zero-filled, page-aligned memory that the daemon can map: operations on
- * it copy nothing between processes. The pages are there when this returns. Size 0 gives NULL.
- * Needs no daemon. Each allocation holds one file descriptor until spcclMemFree.
- * spcclInvalidArgument: `ptr` is NULL. */
+/* Allocates `size` bytes of zero-filled, page-aligned host memory that the daemon can map:
+ * operations on it copy nothing between processes. Never a GPU's, which CUDA gives (cudaMalloc).
+ * The pages are there when this returns. Size 0 gives NULL. Needs no daemon. Each allocation holds
+ * one file descriptor until spcclMemFree. spcclInvalidArgument: `ptr` is NULL. */
 SPCCL_API spcclResult_t spcclMemAlloc(void** ptr, size_t size);
 
 /* Frees memory of spcclMemAlloc; NULL does nothing. Does not wait: while an operation that uses the
@@ -251,11 +259,11 @@ SPCCL_API spcclResult_t spcclMemFree(void* ptr);
 
 /* Makes [buff, buff + size) known to the daemon ahead of its use in operations, so that the first
  * one need not pay for it, and writes a handle for spcclCommDeregister. Never needed; costs nothing
- * in later operations. The memory must stay valid until it is deregistered. The same memory may be
- * registered several times. Where the daemon cannot reach ordinary memory this succeeds and
- * operations go on copying. spcclInvalidArgument: a NULL, size 0, a range that is not mapped, or
- * one that runs past the end of a spcclMemAlloc allocation; spcclInvalidUsage: `comm` has failed.
- */
+ * in later operations. The memory, of the host or of a GPU, must stay valid until it is
+ * deregistered. It may be registered several times. Where the daemon cannot reach it this succeeds
+ * and operations go on copying. spcclInvalidArgument: a NULL, size 0, a range that is not mapped,
+ * or one that runs past the end of a spcclMemAlloc allocation or of a GPU's memory;
+ * spcclInvalidUsage: `comm` has failed. */
 SPCCL_API spcclResult_t spcclCommRegister(const spcclComm_t comm, void* buff, size_t size,
                                           void** handle);
 
@@ -286,8 +294,9 @@ SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle
  * both values in the text. spcclRemoteError: another rank's process died, or the communicator was
  * aborted; the text names the rank.
  *
- * Zeros. Sparse frames (SPCCL_ALGO=ring, or between nodes) hold none: a result that travelled in
- * them equals the dense one, and other ranks' results, under ==, and only a zero's sign may differ.
+ * Zeros. Sparse frames (between nodes, between GPUs of one node, or with SPCCL_ALGO=ring) hold
+ * none: a result that travelled in them equals the dense one, and other ranks' results, under ==,
+ * and only a zero's sign may differ.
  */
 
 /* recvbuff (count * nranks elements) gets every rank's sendbuff (sendcount elements), in rank
