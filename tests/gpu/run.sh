@@ -35,15 +35,16 @@ begin while they have the whole of their limits left. bench fails by its targets
 card these are not judged.
 
   --bin DIR      what tests/gpu/build.sh has built, maybe elsewhere
-  --spccl DIR    of spccld and spccl-perf, for ranks and nccl (default: --bin, else build/release/bin); where it is
-                 the bin of a build with SPCCL_WITH_CUDA, they take that build's kernels
+  --spccl DIR    of spccld and spccl-perf, for ranks-2, -4, -8 and nccl (default: --bin, else build/release/bin);
+                 where it is the bin of a build with SPCCL_WITH_CUDA, they take that build's kernels
   --nccl FILE    libnccl.so.2 of NCCL 2.30 or later (default: SPCCL_GPU_NCCL; PyPI: nvidia-nccl-cu13)
   --out DIR      for logs and bench.jsonl (default: build/gpu)
   --only A,B     these steps only
   --arch ARCH    of build.sh
   --limit S      no step may take longer than S seconds
   --total S      all of them may take S seconds (default: 470)
-  --dry-run      says what would run (RUN) and what would not here (SKIP), runs none of it, ends with 0
+  --dry-run      says what would run (RUN), what would not here (SKIP) and what lacks its program (FAIL), runs none
+                 of it, ends with 0
   -h, --help
 
 SPCCL_CUDA_LIBRARY names a CUDA driver where it is not libcuda.so.1, SPCCL_GPU_KERNELS other kernels than
@@ -77,9 +78,12 @@ done
 all_steps=(build codec bench order ipc ranks-2 ranks-4 ranks-8 nccl order-mps memcheck racecheck)
 IFS=, read -ra only_steps <<<"$only"
 for name in "${only_steps[@]}"; do
-  [[ " ${all_steps[*]} " == *" $name "* && "$name" != *' '* ]] || die "unknown step: '$name'"
+  [[ " ${all_steps[*]} " == *" $name "* && "$name" != *' '* ]] ||
+    die "unknown step: '$name'; there are ${all_steps[*]}"
 done
 if [ -n "$bin" ] && [[ ",$only," == *,build,* ]]; then die "--only names build, and with --bin nothing is built"; fi
+if [ -n "$bin" ] && [ ! -d "$bin" ]; then die "no folder at $bin: see --bin"; fi
+if [ -n "$spccl" ] && [ ! -d "$spccl" ]; then die "no folder at $spccl: see --spccl"; fi
 if [ -n "$nccl" ] && [ ! -f "$nccl" ]; then die "no NCCL at $nccl: see --nccl, SPCCL_GPU_NCCL"; fi
 
 builds=no
@@ -124,11 +128,23 @@ no_gpu() {
 }
 wanted() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
 
+# Of a dry run, which of a command's programs is not there: to run it fails.
+no_program() {
+  local word
+  [ "$will_build" = no ] || return 0
+  for word in "$@"; do
+    if [[ "$word" == "$bin"/gpu-* && ! -x "$word" ]]; then echo "no ${word##*/} in $bin" && return; fi
+  done
+}
+
 # plan NAME SECONDS REASON COMMAND...: of a dry run.
 plan() {
-  local name="$1" what="$2 s at most: ${*:4}"
+  local name="$1" what="$2 s at most: ${*:4}" lacking
+  lacking="$(no_program "${@:4}")"
   if [ -n "$3" ]; then
     skipped=$((skipped + 1)) && say SKIP "$name" "$3; else $what"
+  elif [ -n "$lacking" ]; then
+    fail "$name" "would fail: $lacking; else $what"
   else
     passed=$((passed + 1)) && say RUN "$name" "$what"
   fi
@@ -214,6 +230,8 @@ find_no_perf() {
   fi
 }
 why_not="$(no_gpu)"
+will_build=no # in a dry run
+if [ "$dry" = yes ] && [ "$builds" = yes ] && wanted build; then will_build=yes; fi
 if [ "$builds" = yes ]; then
   step build yes 200 bash "$root/tests/gpu/build.sh" "$bin" ${arch:+--arch "$arch"}
   # What an earlier build has left is not what is to be proved.
@@ -223,25 +241,22 @@ kernels="${SPCCL_GPU_KERNELS:-$bin/libspccl_device.so}"
 # A build is tried with the kernels that it packs.
 perf_kernels="$(dirname "$spccl")/kernels/launch/libspccl_device.so"
 if [ -n "${SPCCL_GPU_KERNELS:-}" ] || [ ! -f "$perf_kernels" ]; then perf_kernels="$kernels"; fi
-will_build=no
-if [ "$dry" = yes ] && [ "$builds" = yes ] && wanted build; then will_build=yes; fi
 no_kernels='' # for the steps that take them
 if [ -z "$why_not" ] && [ "$will_build" = no ] && [ -z "${SPCCL_GPU_KERNELS:-}" ] &&
   [ ! -f "$kernels" ]; then
   no_kernels="no libspccl_device.so in $bin"
   for name in codec bench ranks-2 ranks-4 ranks-8 nccl memcheck racecheck; do
     if [[ "$name" =~ ^(ranks|nccl) && "$perf_kernels" != "$kernels" ]]; then continue; fi
-    if wanted "$name" && [ "$dry" = no ]; then fail kernels "$no_kernels: see tests/gpu/build.sh" && break; fi
+    wanted "$name" || continue
+    would=''
+    [ "$dry" = no ] || would='would fail: '
+    fail kernels "$would$no_kernels: see tests/gpu/build.sh" && break
   done
 fi
-# Of a dry run, whose programs may not be there: to run what is not fails.
-no_program() {
-  if [ "$dry" = yes ] && [ "$will_build" = no ] && [ ! -x "$bin/$1" ]; then echo "no $1 in $bin"; fi
-}
 
 codec_options="${SPCCL_GPU_CODEC_OPTIONS:-}" passed_before="$passed"
 # shellcheck disable=SC2086  # options, one a word, for slow places
-step_if codec "${no_kernels:-$(no_program gpu-codec-suite)}" yes 90 "$bin/gpu-codec-suite" "$kernels" $codec_options
+step_if codec "$no_kernels" yes 90 "$bin/gpu-codec-suite" "$kernels" $codec_options
 if [ -n "$codec_options" ] && [ "$passed" -gt "$passed_before" ]; then
   lacks "codec: all but $codec_options" "SPCCL_GPU_CODEC_OPTIONS"
 fi
@@ -249,9 +264,9 @@ fi
 bench_s=$((total - (SECONDS - started)))
 for most in 110 "$limit"; do [ "$bench_s" -le "$most" ] || bench_s="$most"; done
 bench_s=$((bench_s > 21 ? bench_s - 20 : 1))
-step_if bench "${no_kernels:-$(no_program gpu-codec-bench)}" yes 110 "$bin/gpu-codec-bench" "$kernels" --seconds "$bench_s" --json "$out/bench.jsonl"
-step_if order "$(no_program gpu-order-test)" yes 40 "$bin/gpu-order-test"
-step_if ipc "$(no_program gpu-ipc-test)" yes 30 "$bin/gpu-ipc-test"
+step_if bench "$no_kernels" yes 110 "$bin/gpu-codec-bench" "$kernels" --seconds "$bench_s" --json "$out/bench.jsonl"
+step order yes 40 "$bin/gpu-order-test"
+step ipc yes 30 "$bin/gpu-ipc-test"
 
 # What may be skipped shares what is left: what the product does comes before what looks once more at the
 # kernels.
@@ -271,14 +286,14 @@ step_if order-mps "$no_mps" no 60 bash "$root/tests/gpu/with_mps.sh" "$bin/gpu-o
 sanitizer="$(find_sanitizer || true)"
 no_sanitizer=''
 [ -n "$sanitizer" ] || no_sanitizer="no compute-sanitizer"
-no_sanitizer="${no_kernels:-${no_sanitizer:-$(no_program gpu-codec-suite)}}"
+no_sanitizer="${no_kernels:-$no_sanitizer}"
 for tool in memcheck racecheck; do
   step_if "$tool" "$no_sanitizer" no 60 "${sanitizer:-compute-sanitizer}" --tool "$tool" \
     --error-exitcode 1 "$bin/gpu-codec-suite" "$kernels" --thin 100 --large 0
 done
 
 if [ "$dry" = yes ]; then
-  echo "DRY RUN: $passed steps would run, $skipped would be skipped; nothing ran"
+  echo "DRY RUN: $passed steps would run, ${#failed[@]} would fail, $skipped would be skipped; nothing ran"
   exit 0
 fi
 but="$(absent_in_words)"

@@ -106,13 +106,15 @@ class RunTest(unittest.TestCase):
         self.assertIn("nccl.sh", found["nccl"][1])
         self.assertEqual([name for name in found if name in STEPS], STEPS)
         self.assertEqual(last_line(found),
-                         "DRY RUN: 12 steps would run, 0 would be skipped; nothing ran")
+                         "DRY RUN: 12 steps would run, 0 would fail, 0 would be skipped; nothing ran")
         self.assertFalse((self.folder / "out").exists(), "a dry run has made its folder")
 
     def test_a_dry_run_says_what_would_be_skipped_here_and_its_command(self):
         status, found = self.run_pretending("--dry-run", "--only", "order,ranks-2")
         self.assertEqual(status, 0, found)
-        self.assertRegex(found["order"][1], "^no gpu-order-test in .*; else .*gpu-order-test$")
+        self.assertEqual(found["order"][0], "FAIL")
+        self.assertRegex(found["order"][1],
+                         "^would fail: no gpu-order-test in .*; else .*gpu-order-test$")
         self.assertRegex(found["ranks-2"][1], "^no libspccl_device.so in .*; else .*ranks.sh ")
         self.pretend()
         status, found = self.run_pretending("--dry-run", "--only", "order,ranks-2")
@@ -120,7 +122,31 @@ class RunTest(unittest.TestCase):
         self.assertEqual((found["order"][0], found["ranks-2"][0]), ("RUN", "SKIP"))
         self.assertRegex(found["ranks-2"][1], "^no spccl-perf and spccld in .*; else .*ranks.sh ")
         self.assertEqual(last_line(found),
-                         "DRY RUN: 1 steps would run, 1 would be skipped; nothing ran")
+                         "DRY RUN: 1 steps would run, 0 would fail, 1 would be skipped; nothing ran")
+
+    def test_a_dry_run_says_what_fails_as_the_run_does(self):
+        self.pretend()
+        tools = self.pretend_tools()
+        for program, steps in {"gpu-codec-bench": ["bench"], "gpu-order-test": ["order", "order-mps"],
+                               "libspccl_device.so": ["kernels"]}.items():
+            (self.bin / program).rename(self.folder / "away")
+            only = ["--only", "codec,bench,order,order-mps"]
+            planned = self.run_pretending("--dry-run", *only, **tools)[1]
+            ran = self.run_pretending(*only, **tools)[1]
+            for found in planned, ran:
+                failed = [name for name in found if found[name][0] == "FAIL" and name != "last"]
+                self.assertEqual(failed, steps, found)
+            for step in steps:
+                self.assertIn(f"would fail: no {program} in {self.bin.resolve()}", planned[step][1])
+            (self.folder / "away").rename(self.bin / program)
+
+    def test_a_dry_run_with_nothing_built_says_that_it_would_fail(self):
+        status, found = run("--dry-run", "--only", "codec", "--out", self.folder / "out", **PRETENDED)
+        self.assertEqual(status, 0, found)
+        self.assertEqual(found["kernels"][0], "FAIL")
+        self.assertIn("would fail: no libspccl_device.so in ", found["kernels"][1])
+        self.assertEqual(last_line(found),
+                         "DRY RUN: 0 steps would run, 1 would fail, 1 would be skipped; nothing ran")
 
     @unittest.skipIf(has_gpu(), "there is a GPU")
     def test_a_dry_run_without_a_gpu_prints_the_commands(self):
@@ -289,6 +315,18 @@ class RunTest(unittest.TestCase):
         for options in [["--frob"], ["--only", "codec,frob"], ["--only", ","], ["--only", ""], ["--bin"], ["--limit", "soon"],
                         ["--total", "0"], ["--limit", "1" * 20]]:
             self.assertEqual(run(*options)[0], 2, options)
+
+    def test_names_the_steps_that_there_are(self):
+        status, found = run("--only", "ranks")
+        self.assertEqual(status, 2, found)
+        self.assertIn(f"unknown step: 'ranks'; there are build {' '.join(STEPS)}", last_line(found))
+
+    def test_refuses_folders_that_are_not_there(self):
+        for option in ["--bin", "--spccl"]:
+            for dry in [], ["--dry-run"]:
+                status, found = run(option, "/nonexistent", *dry, **PRETENDED)
+                self.assertEqual(status, 2, found)
+                self.assertIn(f"no folder at /nonexistent: see {option}", last_line(found))
 
     def test_refuses_to_prove_what_cannot_be(self):
         status, found = run("--only", "build", "--bin", self.bin)
