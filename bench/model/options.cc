@@ -215,6 +215,15 @@ std::string FinishWork(const Given& given, Options& options) {
   return "";
 }
 
+// What is wrong with the file of --config, from the parser, which names neither it nor its syntax.
+std::string ConfigComplaint(const CLI::Option& config, std::string_view error) {
+  constexpr std::string_view kUnknown = "INI was not able to parse ";
+  const std::string file = absl::StrCat("--config ", absl::StrJoin(config.results(), ", "), ": ");
+  if (!error.starts_with(kUnknown)) return absl::StrCat(file, std::string(error));
+  return absl::StrCat(file, std::string(error.substr(kUnknown.size())),
+                      " is none of the flags that a file may have");
+}
+
 std::string Finish(const CLI::App& app, const Given& given, const Turned& turned,
                    Options& options) {
   using Print = Options::Print;
@@ -224,7 +233,12 @@ std::string Finish(const CLI::App& app, const Given& given, const Turned& turned
   if (given.fit) options.print = Print::kFit;
   options.dtype = DTypeFromName(given.dtype).value();
   const std::string complaint = FinishSystem(app, given, turned, options);
-  return complaint.empty() ? FinishWork(given, options) : complaint;
+  if (!complaint.empty()) return complaint;
+  if (given.sources && !options.changed.empty()) {
+    return absl::StrCat("--sources: of a preset as it is, not with ",
+                        absl::StrJoin(options.changed, ", "));
+  }
+  return FinishWork(given, options);
 }
 
 }  // namespace
@@ -236,7 +250,8 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   CLI::App app(
       "Projects dense and sparse collectives to many GPUs from the rates of one and of links",
       "spccl-model");
-  app.set_config("--config", "", "TOML file with any of these flags, such as: node-rate = 100");
+  const CLI::Option* const config =
+      app.set_config("--config", "", "TOML file with any of these flags, such as: node-rate = 100");
   app.allow_config_extras(CLI::config_extras_mode::error);
   AddSystem(app, given, parsed.options, turned);
   AddWork(app, given);
@@ -264,6 +279,8 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     parsed.text = app.help();
     return parsed;
+  } catch (const CLI::ConfigError& error) {
+    return refuse(ConfigComplaint(*config, error.what()));
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
   }

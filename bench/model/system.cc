@@ -73,9 +73,10 @@ Preset DgxH100() {
       {"intra-alpha, inter-alpha", "3.2 us", "assumed", "as on Perlmutter"},
       {"sparse-alpha", "0", "assumed", "sizes are known a round ahead"},
       {"memory-rate", "3350 GB/s", "stated", "data sheet of the H100 SXM"},
-      {"encode-share, decode-share", "0.80", "target", "docs/kernels.md; not measured"},
-      {"combine-share", "0.60", "target", "docs/kernels.md; not measured"},
-      {"fused-share", "0.75", "target", "docs/kernels.md; not measured"},
+      {"encode-share, decode-share", "0.80", "target",
+       "docs/performance.md, \"GPUs\"; not measured"},
+      {"combine-share", "0.60", "target", "docs/performance.md, \"GPUs\"; not measured"},
+      {"fused-share", "0.75", "target", "docs/performance.md, \"GPUs\"; not measured"},
       {"overlap", "0.9", "assumed", "collective/policy/fastest_format.h, kNotOverlapped"},
       {"fused", "yes", "stated", "kernels/sparse/fused-inl.h"},
   };

@@ -10,6 +10,7 @@
 namespace spccl::bench::model {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 ParsedOptions Parse(std::vector<const char*> arguments) {
@@ -64,7 +65,22 @@ TEST(OptionsTest, RefusesAFileWithAFlagThatItDoesNotKnow) {
   const ParsedOptions parsed = Parse({"--config", path.c_str()});
   EXPECT_FALSE(parsed.go_on);
   EXPECT_EQ(parsed.exit_code, 1);
-  EXPECT_THAT(parsed.text, HasSubstr("node-rat"));
+  EXPECT_THAT(parsed.text, HasSubstr("--config " + path +
+                                     ": node-rat is none of the flags that a file may have\n"));
+}
+
+TEST(OptionsTest, SourcesAreThoseOfAPresetAsItIs) {
+  ASSERT_TRUE(Parse({"--sources", "--preset", "dgx-h100", "--json"}).go_on);
+  for (const std::vector<const char*>& changed :
+       std::vector<std::vector<const char*>>{{"--sources", "--node-rate", "50"},
+                                             {"--sources", "--gpus-per-node", "2"},
+                                             {"--sources", "--fused"}}) {
+    const ParsedOptions parsed = Parse(changed);
+    EXPECT_FALSE(parsed.go_on) << changed[1];
+    EXPECT_EQ(parsed.exit_code, 1);
+    EXPECT_THAT(parsed.text, HasSubstr("--sources: of a preset as it is, not with "));
+    EXPECT_THAT(parsed.text, HasSubstr(changed[1] + 2));
+  }
 }
 
 TEST(OptionsTest, WrongUseIsRefused) {
@@ -112,6 +128,11 @@ TEST(ReportTest, TextSaysThatNothingWasMeasured) {
   EXPECT_THAT(table, HasSubstr("projected, not measured"));
   EXPECT_THAT(table, HasSubstr("perlmutter with node-rate 50"));
   EXPECT_THAT(SourcesText(parsed.options), HasSubstr("SpCCL IV-C"));
+}
+
+TEST(ReportTest, TargetsAreThoseOfTheDocument) {
+  const std::string text = SourcesText(Parse({"--sources", "--preset", "dgx-h100"}).options);
+  EXPECT_THAT(text, ContainsRegex("encode-share, decode-share +0.80 +target +docs/performance.md"));
 }
 
 TEST(ReportTest, ClaimsAreInBothForms) {
