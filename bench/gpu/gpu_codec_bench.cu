@@ -24,7 +24,7 @@ an H100, on float32 at 99% zeros in the largest size; on another card they are t
 what fails is a wrong result, or one that a target needs and that was not measured. After --seconds
 nothing new begins. A line "skipped: WHAT" for each part that was not measured or not judged.
 
-Ends with 0 (PASS), 1 (FAIL, or something is wrong), 2 (usage), 77 (there is no GPU).
+Ends with 0 (PASS), 1 (FAIL, or something is wrong), 2 (usage), 77 (there is no GPU, or no usable driver).
 )";
 
 struct Options {
@@ -147,6 +147,10 @@ bool MeasureAll(const Options& options, const Kernels& kernels, const CusparseLi
 int Run(const Options& options) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {  // also where there is none
+    std::printf("SKIP: no usable driver (580 or later): %s\n", cudaGetErrorString(status));
+    return kSkipped;
+  }
   if (status != cudaSuccess || count == 0) {
     std::printf("SKIP: no GPU: %s\n", cudaGetErrorString(status));
     return kSkipped;

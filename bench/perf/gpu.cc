@@ -5,11 +5,26 @@
 #include <new>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace spccl::bench {
+namespace {
+
+// Of a driver that cannot be loaded: what to do where it is missing or too old. One that finds no
+// GPU is as it should be.
+absl::Status WithRemedy(const absl::Status& status) {
+  const bool is_missing = absl::StartsWith(status.message(), "there is no CUDA driver");
+  if (!is_missing && !absl::IsUnimplemented(status)) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(),
+                                   "; install NVIDIA's driver, 580 or later, or name its "
+                                   "libcuda.so.1 where it is elsewhere: --cuda-library"));
+}
+
+}  // namespace
 
 absl::StatusOr<DeviceWish> DeviceWish::Parse(std::string_view text) {
   constexpr std::string_view kPrefix = "cuda:";
@@ -30,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Open(const DeviceWish& wish, int rank,
                                                const std::string& library) {
   SPCCL_CHECK(wish.cuda);
   auto driver = cuda::Driver::Load(library);
-  if (!driver.ok()) return Annotate(driver.status(), "--device cuda");
+  if (!driver.ok()) return Annotate(WithRemedy(driver.status()), "--device cuda");
   std::unique_ptr<Gpu> gpu(new Gpu(*std::move(driver)));
   if (absl::Status status = gpu->Start(wish, rank); !status.ok()) {
     return Annotate(status, "--device cuda");

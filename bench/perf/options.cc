@@ -170,7 +170,8 @@ void AddTool(CLI::App& app, const Tool& tool, Options& options, std::string& soc
                  "a running daemon's socket: its session.sock, or the folder of that")
       ->excludes(folder);
   app.add_option("--spccld", options.daemon_binary,
-                 "the daemon to start privately when none is named (default: beside this program)");
+                 "the daemon to start privately when none is named (default: the one beside this "
+                 "program, else of its prefix's sbin, else of the PATH)");
   app.add_option("--daemon-arg", options.daemon_arguments,
                  "an argument for the private daemon, such as --channels=2; may be repeated; {} "
                  "becomes the number of the node");

@@ -107,7 +107,8 @@ int main(int argc, char** argv) {
   app.add_option("--runtime-dir", settings.runtime_dir,
                  "folder of the sockets of a running daemon (default: start a private one)");
   app.add_option("--spccld", settings.daemon_binary,
-                 "the daemon to start privately (default: beside this program)");
+                 "the daemon to start privately (default: the one beside this program, else of "
+                 "its prefix's sbin, else of the PATH)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -118,7 +118,9 @@ int main(int argc, char** argv) {
                  "becomes the number of the node");
   app.add_option("--daemon-arg", wish.arguments,
                  "an argument for the private daemons, with {} likewise; may be repeated");
-  app.add_option("--spccld", wish.binary, "the daemon to start (default: beside this program)");
+  app.add_option("--spccld", wish.binary,
+                 "the daemon to start (default: the one beside this program, else of its prefix's "
+                 "sbin, else of the PATH)");
   app.add_flag("--json", json, "print one object");
   CLI11_PARSE(app, argc, argv);
   if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {

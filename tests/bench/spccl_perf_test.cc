@@ -206,6 +206,7 @@ TEST_F(SpcclPerfTest, SaysWhatIsMissingForGpusBeforeItStartsADaemon) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.output, HasSubstr("--device cuda: there is no CUDA driver"));
   EXPECT_THAT(result.output, HasSubstr(folder_ + "/none"));
+  EXPECT_THAT(result.output, HasSubstr("install NVIDIA's driver"));
 }
 
 TEST_F(SpcclPerfTest, SaysWhenThereIsNoDaemon) {

@@ -43,6 +43,9 @@ TEST(GpuTest, SaysWhatIsMissing) {
   const auto library = Gpu::Open({.cuda = true}, 0, "/nowhere/libcuda.so.1");
   EXPECT_THAT(library.status().ToString(), HasSubstr("--device cuda: there is no CUDA driver"));
   EXPECT_THAT(library.status().ToString(), HasSubstr("/nowhere/libcuda.so.1"));
+  EXPECT_THAT(library.status().ToString(),
+              HasSubstr("; install NVIDIA's driver, 580 or later, or "));
+  EXPECT_THAT(library.status().ToString(), HasSubstr("--cuda-library"));
   const auto gpu = Gpu::Open({.cuda = true, .ordinal = 7}, 0, SPCCL_FAKE_CUDA_LIBRARY);
   EXPECT_THAT(gpu.status().ToString(), HasSubstr("there is no GPU 7, only 2"));
 }

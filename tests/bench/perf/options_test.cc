@@ -142,6 +142,7 @@ TEST(ParseOptions, HelpsWithZero) {
   EXPECT_FALSE(parsed.go_on);
   EXPECT_EQ(parsed.exit_code, 0);
   EXPECT_THAT(parsed.text, HasSubstr("--sparsity"));
+  EXPECT_THAT(parsed.text, HasSubstr("beside this program, else of its prefix's sbin"));
 }
 
 TEST(ParseOptions, GivesPlacesToToolsWithoutDaemon) {
