@@ -230,7 +230,7 @@ std::vector<Check> CheckGpu(const Machine& machine, const GpuFacts& facts, const
   const bool used = daemon != nullptr && !daemon->gpus().empty();
   const bool met = used || (daemon != nullptr && daemon->use() == v1::GPU_USE_UNUSABLE);
   Check driver{.name = "GPU driver",
-               .verdict = version.empty() && !met ? Verdict::kSkipped : Verdict::kOk,
+               .verdict = version.empty() && !used ? Verdict::kSkipped : Verdict::kOk,
                .found = !version.empty() ? Printable(version)
                         : used           ? absl::StrCat("spccld's is ", Printable(daemon->driver()))
                         : met            ? "not seen from here: see \"GPUs of spccld\""

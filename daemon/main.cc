@@ -196,6 +196,8 @@ void JoinGpus(const Config& config, runtime::Gpus* gpus, Nodes* nodes, GpuFacts*
   if (gpus == nullptr) return nodes->UseNoGpus(facts->unused);
   if (config.gpu_between_nodes == GpuRoute::kHost) {
     facts->nccl = "not used: gpu.between_nodes is host";
+    Log(LogLevel::kInfo, "gpu", "frames between nodes go through the host",
+        {{"nccl", facts->nccl}});
     return nodes->UseNoGpus(facts->nccl);
   }
   auto library = LoadNccl(config.gpu_nccl, facts);

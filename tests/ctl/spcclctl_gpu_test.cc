@@ -102,6 +102,20 @@ TEST_F(SpcclctlGpuTest, GpusThatAreTurnedOffAreNoProblem) {
   EXPECT_TRUE(check.is_null() || check["verdict"] == "ok") << check;
 }
 
+TEST_F(SpcclctlGpuTest, ThatFramesBetweenNodesGoThroughTheHostIsSaidWhereItIsSet) {
+  ASSERT_NO_FATAL_FAILURE(
+      Start({"--gpu-driver", SPCCL_FAKE_CUDA_LIBRARY, "--gpu-kernels", SPCCL_FAKE_DEVICE_LIBRARY,
+             "--peers-listen", "127.0.0.1:0", "--gpu-between-nodes", "host"}));
+  const std::string reason = "not used: gpu.between_nodes is host";
+  EXPECT_THAT(daemon_->ReadLog(),
+              ContainsRegex(" info gpu: frames between nodes go through the host[^\n]*" + reason));
+  EXPECT_THAT(Tool("status"), HasSubstr(reason));
+  const nlohmann::json check = Check("libnccl");
+  ASSERT_TRUE(check.is_object());
+  EXPECT_EQ(check["verdict"], "ok");
+  EXPECT_EQ(check["found"], reason);
+}
+
 // A driver is there, by the system's name, but no GPU.
 TEST_F(SpcclctlGpuTest, AMachineWithoutGpusIsTheUsualCase) {
   if (std::filesystem::exists("/proc/driver/nvidia")) GTEST_SKIP() << "this machine has GPUs";
