@@ -6,10 +6,10 @@ Written from the formats' text alone, one element at a time, so that it is slow 
 NAME.in is the dense input, NAME.frame the frame that it encodes to, NAME.out what that decodes to. lossy.tsv: name, dtype,
 format, elements, values stored, frame bytes, the bound (errorbound) or the seed (qsgd), "abs" or "rel" or "seed".
 """
+import argparse
 import math
 import random
 import struct
-import sys
 from pathlib import Path
 
 from make_vectors import HEADER, MAGIC, VERSION, crc32c, pad
@@ -184,7 +184,7 @@ def qsgd_cases(rng: random.Random):
         yield f"{dtype}-scales", dtype, [2.0**(i // 100 - 40) for i in range(4000)], 0
 
 
-def main(out: Path, seed: int = 20261128):
+def main(out: Path, seed: int):
     out.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     rows = []
@@ -210,4 +210,8 @@ def main(out: Path, seed: int = 20261128):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(int(a) for a in sys.argv[2:3]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", metavar="OUT_DIR", type=Path)
+    parser.add_argument("seed", type=int, nargs="?", default=20261128)
+    arguments = parser.parse_args()
+    main(arguments.out, arguments.seed)
