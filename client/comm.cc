@@ -77,6 +77,7 @@ void Comm::Break(const absl::Status& reason) {
     const std::lock_guard lock(mutex_);
     if (!broken_.ok()) return;
     broken_ = reason;
+    broke_ = true;
   }
   shm::Request request{};
   request.type = shm::RequestType::kCommAbort;
@@ -114,9 +115,11 @@ bool Comm::Flush(int64_t deadline_ns) {
 }
 
 absl::Status Comm::Leave(shm::RequestType how) {
+  bool broke;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(left_, true)) return absl::OkStatus();
+    broke = broke_;
   }
   session_->RemoveComm();
   shm::Request request{};
@@ -126,7 +129,9 @@ absl::Status Comm::Leave(shm::RequestType how) {
   session_->ForgetComm(id_);
   // With the session everything in the daemon has gone that could be left; where it has gone just
   // now, only the request may have met that yet.
-  const bool gone = !session_->Health().ok() || absl::IsUnavailable(reply.status());
+  bool gone = !session_->Health().ok() || absl::IsUnavailable(reply.status());
+  // Who breaks it leaves it, too: then the daemon knows of none to leave.
+  gone = gone || (broke && absl::IsFailedPrecondition(reply.status()));
   return gone ? absl::OkStatus() : reply.status();
 }
 

@@ -110,6 +110,7 @@ class Comm {
   absl::Status broken_;        // aborted here, or failed by a fault of ours
   absl::Status async_error_;
   bool closing_ = false;
+  bool broke_ = false;  // by Break(), which has left, or is about to
   bool left_ = false;
   std::vector<std::shared_ptr<Region>> registrations_;
   std::string last_error_;

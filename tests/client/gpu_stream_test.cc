@@ -83,6 +83,21 @@ TEST_F(GpuStreamTest, ARankThatIsFarAheadHoldsNobodyUp) {
   }
 }
 
+// What could not be submitted after an error has left the communicator for the program.
+TEST_F(GpuStreamTest, AbortIsDoneWhereAnOperationHasLeft) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  daemon_.HoldOperations(true);
+  daemon_.FailOperations(shm::Result::kRemoteError, "rank 3 (pid 77) died");
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Copy(memory, memory, comm), spcclSuccess) << i;
+  EXPECT_TRUE(daemon_.AwaitSubmissions(64));
+  daemon_.HoldOperations(false);
+  while (daemon_.Requests(RequestType::kCommAbort) == 0) std::this_thread::yield();
+  daemon_.Refuse(RequestType::kCommAbort, shm::Result::kInvalidUsage,
+                 "communicator 1 is not one of this process");
+  EXPECT_EQ(spcclCommAbort(comm), spcclSuccess) << LastError();
+}
+
 // An empty call on a CUDA stream: nobody waits for it.
 TEST_F(GpuStreamTest, TheErrorOfAnEmptyCallIsTold) {
   const spcclComm_t comm = OneRank();
