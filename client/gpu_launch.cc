@@ -212,7 +212,8 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
 }
 
 absl::StatusOr<std::unique_ptr<OrderSlot>> GpuClient::TakeSlot(const std::shared_ptr<Comm>& comm,
-                                                               const GpuCall& gpu) {
+                                                               const GpuCall& gpu,
+                                                               StreamOrder::Room room) {
   const cuda::Driver& driver = *memory_.driver();
   const int device = gpu.any().device;
   SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
@@ -227,7 +228,7 @@ absl::StatusOr<std::unique_ptr<OrderSlot>> GpuClient::TakeSlot(const std::shared
     return std::make_unique<OrderSlot>(order, use);
   }
   session->rings().Drain();
-  if (const auto use = order->Take(comm->id(), session->ShareOf(shm::kEagerSlots))) {
+  if (const auto use = order->Take(comm->id(), session->ShareOf(shm::kEagerSlots), room)) {
     return std::make_unique<OrderSlot>(order, *use);
   }
   SPCCL_RETURN_IF_ERROR(comm->Health());

@@ -51,7 +51,7 @@ class GpuClient {
   // Room for a call, for Begin(). Null: there is none until operations of the session end. An
   // error: the communicator has failed, or there will be none.
   absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(const std::shared_ptr<Comm>& comm,
-                                                      const GpuCall& gpu);
+                                                      const GpuCall& gpu, StreamOrder::Room room);
   // Enqueues the call's first half on its stream and returns the second, for End().
   absl::StatusOr<std::unique_ptr<GpuEnqueue>> Begin(const std::shared_ptr<Comm>& comm,
                                                     const CollectiveCall& call,

@@ -40,10 +40,11 @@ absl::StatusOr<Begun> Begin(Process& process, const Launch& launch, std::unique_
 }
 
 // Null for a launch on host memory, and where there is no room now.
-absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(Process& process, const Launch& launch) {
+absl::StatusOr<std::unique_ptr<OrderSlot>> TakeSlot(
+    Process& process, const Launch& launch, StreamOrder::Room room = StreamOrder::Room::kUsual) {
   if (!launch.gpu) return std::unique_ptr<OrderSlot>();
   SPCCL_RETURN_IF_ERROR(launch.comm->Accepts());
-  return process.gpu().TakeSlot(launch.comm, *launch.gpu);
+  return process.gpu().TakeSlot(launch.comm, *launch.gpu, room);
 }
 
 absl::Status EnqueueEnd(Process& process, const Launch& launch, const Begun& begun) {
@@ -85,7 +86,9 @@ Orders LockOrders(const std::vector<Launch>& launches, const std::vector<size_t>
 
 // One round of a group: the first halves of all launches, then the second. Nobody waits for room in
 // it with what others may need, slots or orders, in hand: what finds none goes later, and with it
-// what shares its stream, whose second half must not come before its first.
+// what shares its stream, whose second half must not come before its first. But where one of these
+// has room, the others get the last slot of their share, which is kept for that: a rank's calls
+// before may wait for another rank of this thread, for just what is here held back with it.
 class Round {
  public:
   using Note = std::function<void(const Launch&, const absl::Status&)>;
@@ -104,6 +107,7 @@ class Round {
 
  private:
   using Slots = std::map<size_t, std::unique_ptr<OrderSlot>>;  // by the launch's number
+  using Failed = std::pair<size_t, absl::Status>;              // and why
 
   // Returns the others.
   std::vector<size_t> RunThoseWithRoom(const std::vector<size_t>& numbers) {
@@ -155,19 +159,34 @@ class Round {
   // memory none that is one.
   bool TakeSlots(const std::vector<size_t>& numbers, Slots* slots) {
     Slots taken;
-    std::vector<std::pair<size_t, absl::Status>> failed;
-    for (const size_t i : numbers) {
-      auto slot = TakeSlot(process_, launches_[i]);
-      if (slot.ok() && *slot == nullptr && launches_[i].gpu) return false;
-      if (slot.ok()) {
-        taken.emplace(i, *std::move(slot));
-      } else {
-        failed.emplace_back(i, slot.status());
-      }
+    std::vector<Failed> failed;
+    const std::vector<size_t> without =
+        TakeWhatThereIs(numbers, StreamOrder::Room::kUsual, &taken, &failed);
+    if (!without.empty() &&
+        (taken.empty() ||
+         !TakeWhatThereIs(without, StreamOrder::Room::kOneMore, &taken, &failed).empty())) {
+      return false;
     }
     slots->merge(taken);
     for (const auto& [i, status] : failed) note_(launches_[i], status);
     return true;
+  }
+
+  // Returns those for which there is none.
+  std::vector<size_t> TakeWhatThereIs(const std::vector<size_t>& numbers, StreamOrder::Room room,
+                                      Slots* taken, std::vector<Failed>* failed) {
+    std::vector<size_t> without;
+    for (const size_t i : numbers) {
+      auto slot = TakeSlot(process_, launches_[i], room);
+      if (!slot.ok()) {
+        failed->emplace_back(i, slot.status());
+      } else if (*slot == nullptr && launches_[i].gpu) {
+        without.push_back(i);
+      } else {
+        taken->emplace(i, *std::move(slot));
+      }
+    }
+    return without;
   }
 
   Process& process_;

@@ -67,12 +67,17 @@ absl::StatusOr<std::shared_ptr<StreamOrder>> StreamOrder::Open(Session& session,
   return order;
 }
 
-std::optional<StreamOrder::Use> StreamOrder::Take(uint32_t comm_id, uint32_t most) {
+std::optional<StreamOrder::Use> StreamOrder::Take(uint32_t comm_id, uint32_t share, Room room) {
   const std::lock_guard lock(mutex_);
   const auto has_room = [&] {
     const auto held = held_.find(comm_id);
     if (free_.empty() || held == held_.end()) return !free_.empty();
-    return held->second < most && held->second < free_.size();
+    const size_t comms = shm::kEagerSlots / share;  // as many as there are, or more
+    if (held_.size() < comms && free_.size() <= comms - held_.size()) return false;
+    if (room == Room::kOneMore) {
+      return held->second < share || free_.size() > comms;
+    }
+    return held->second + 1 < share && held->second < free_.size();
   };
   if (!has_room()) TakeBackPassedLocked();
   if (!has_room()) return std::nullopt;

@@ -39,10 +39,13 @@ class StreamOrder {
     uint32_t comm_id = 0;
     bool is_captured() const { return slot >= shm::kEagerSlots; }
   };
-  // For an operation of the communicator, which may have `most` at once, and leaves as many as it
-  // has: else one that is ahead could leave none for the one whose operations it waits for, also if
-  // that is made only then. Null: it has them, or all are in use.
-  std::optional<Use> Take(uint32_t comm_id, uint32_t most);
+  // For an operation of the communicator, which may have all but one of its share at once, and
+  // leaves as many as it has: else one that is ahead could leave none for the one whose operations
+  // it waits for, also if that is made only then. Null: it has them, or all are in use. kOneMore:
+  // the last of the share, too; or, as where that has shrunk, one more, as long as there are so
+  // many as communicators. Whoever has some leaves one to each that has none.
+  enum class Room : uint8_t { kUsual, kOneMore };
+  std::optional<Use> Take(uint32_t comm_id, uint32_t share, Room room = Room::kUsual);
   std::optional<Use> TakeForCapture();
   // The operation has completed. With `was_passed` false its stream may still have to write
   // `ready`, and the daemon `done`: the slot is used again when both have.

@@ -8,6 +8,7 @@
 
 #include "client/include/spccl/spccl.h"
 #include "gtest/gtest.h"
+#include "proto/shm/order.h"
 #include "tests/client/gpu_rank_world.h"
 
 namespace spccl::testing {
@@ -83,6 +84,57 @@ int SumManyOfOneRankFirst(const RankWorld& world, const Report& report) {
 
 TEST_P(GpuGroupTest, ManyCallsOfOneRankLeaveTheOtherItsPlace) {
   EXPECT_TRUE(Run(1, SumManyOfOneRankFirst));
+}
+
+// Ranks that have called as often as they may wait for the last of this thread's, and that is in a
+// group with them.
+int SumWhereAllButOneAreAhead(const RankWorld& world, const Report& report, int count,
+                              bool default_streams) {
+  const GpuProgram gpu(LoadFakeDriver());
+  std::vector<spcclComm_t> comms(static_cast<size_t>(count));
+  MUST(spcclCommInitAll(comms.data(), count, nullptr) == spcclSuccess);
+  const cuda::Stream shared = default_streams ? nullptr : gpu.NewStream();
+  std::vector<cuda::Stream> streams;
+  std::vector<void*> own, grouped;  // buffers, of the calls on each stream
+  for (int rank = 0; rank < count; ++rank) {
+    streams.push_back(gpu.NewStream());
+    own.push_back(gpu.Allocate(kCount * sizeof(float)));
+    grouped.push_back(gpu.Allocate(kCount * sizeof(float)));
+    gpu.Upload(Filled(kCount, 1), own.back(), streams.back());
+    gpu.Upload(Filled(kCount, 2), grouped.back(), shared);
+  }
+  const auto call = [&](int rank, void* data, cuda::Stream stream) {
+    return spcclAllReduce(data, data, kCount, spcclFloat32, spcclMax, comms[rank],
+                          AsStream(stream));
+  };
+  const int share =
+      static_cast<int>(shm::kEagerSlots) / (count + 1) - 1;  // the world's is one, too
+  for (int rank = 1; rank < count; ++rank) {
+    for (int i = 0; i < share; ++i) MUST(call(rank, own[rank], streams[rank]) == spcclSuccess);
+  }
+  MUST(spcclGroupStart() == spcclSuccess);
+  for (int rank = 0; rank < count; ++rank) MUST(call(rank, grouped[rank], shared) == spcclSuccess);
+  MUST(spcclGroupEnd() == spcclSuccess);
+  for (int i = 0; i < share; ++i) MUST(call(0, own[0], streams[0]) == spcclSuccess);
+  for (int rank = 0; rank < count; ++rank) {
+    // The twos of the last's call in the group have come to all.
+    MUST(gpu.Download<float>(own[rank], kCount, streams[rank]) == Filled(kCount, 2));
+    MUST(gpu.Download<float>(grouped[rank], kCount, shared) == Filled(kCount, 2));
+    MUST(spcclCommDestroy(comms[rank]) == spcclSuccess);
+  }
+  return 0;
+}
+
+TEST_P(GpuGroupTest, RanksThatAreAheadHoldBackNoneOfTheirGroup) {
+  for (const int count : {2, 4}) {
+    for (const bool default_streams : {false, true}) {
+      EXPECT_TRUE(Run(1,
+                      [=](const RankWorld& world, const Report& report) {
+                        return SumWhereAllButOneAreAhead(world, report, count, default_streams);
+                      }))
+          << count << " ranks" << (default_streams ? " on the default stream" : "");
+    }
+  }
 }
 
 // On the stream, too, the calls of threads must be in the communicator's order.

@@ -27,7 +27,7 @@ class GpuStreamTest : public GpuLaunchTest {
                 spcclSuccess)
           << LastError();
     };
-    constexpr int kAhead = shm::kEagerSlots / 2;
+    constexpr int kAhead = shm::kEagerSlots / 2 - 1;
     daemon_.HoldOperations(true);
     for (int i = 0; i < kAhead; ++i) call(1);
     std::thread alone([&] { call(1); });

@@ -27,7 +27,7 @@ class StreamOrderTest : public testing::ClientTest {
 TEST_F(StreamOrderTest, ACommunicatorThatIsAheadLeavesTheOthersTheirShare) {
   std::vector<StreamOrder::Use> uses;
   while (const auto use = order_->Take(/*comm_id=*/1, shm::kEagerSlots / 2)) uses.push_back(*use);
-  EXPECT_EQ(uses.size(), shm::kEagerSlots / 2);
+  EXPECT_EQ(uses.size(), shm::kEagerSlots / 2 - 1);
   EXPECT_TRUE(order_->Take(2, shm::kEagerSlots / 2));
   order_->GiveBack(uses.back(), /*was_passed=*/true);
   EXPECT_TRUE(order_->Take(1, shm::kEagerSlots / 2));
@@ -41,6 +41,41 @@ TEST_F(StreamOrderTest, OneThatIsMadeLaterFindsSome) {
     EXPECT_EQ(has, left / 2) << comm_id;
   }
   EXPECT_TRUE(order_->Take(9, shm::kEagerSlots));
+}
+
+// Whichever rule says that it has its share.
+TEST_F(StreamOrderTest, OneThatHasItsShareMayHaveOneMore) {
+  using Room = StreamOrder::Room;
+  uint32_t comm_id = 1;
+  for (const uint32_t share : {10u, shm::kEagerSlots}) {
+    while (order_->Take(comm_id, share)) continue;
+    EXPECT_TRUE(order_->Take(comm_id + 1, share)) << share;
+    EXPECT_TRUE(order_->Take(comm_id, share, Room::kOneMore)) << share;
+    EXPECT_FALSE(order_->Take(comm_id, share)) << share;
+    comm_id += 2;
+  }
+}
+
+TEST_F(StreamOrderTest, WhoeverHasSomeLeavesOneToEachThatHasNone) {
+  constexpr uint32_t kComms = 6, kShare = shm::kEagerSlots / kComms;
+  while (order_->Take(/*comm_id=*/1, kShare, StreamOrder::Room::kOneMore)) continue;
+  for (uint32_t comm_id = 2; comm_id <= kComms; ++comm_id) {
+    EXPECT_TRUE(order_->Take(comm_id, kShare)) << comm_id;
+    while (order_->Take(comm_id, kShare)) continue;
+  }
+}
+
+TEST_F(StreamOrderTest, ManyCommunicatorsHaveOneEach) {
+  for (uint32_t comm_id = 1; comm_id <= shm::kEagerSlots; ++comm_id) {
+    EXPECT_TRUE(order_->Take(comm_id, 1)) << comm_id;
+    EXPECT_FALSE(order_->Take(comm_id, 1, StreamOrder::Room::kOneMore)) << comm_id;
+  }
+}
+
+TEST_F(StreamOrderTest, OneWhoseShareHasShrunkMayHaveOneMore) {
+  while (order_->Take(1, 80)) continue;
+  EXPECT_FALSE(order_->Take(1, 60));
+  EXPECT_TRUE(order_->Take(1, 60, StreamOrder::Room::kOneMore));
 }
 
 TEST_F(StreamOrderTest, WhatAStreamHasNotPassedIsInUse) {
