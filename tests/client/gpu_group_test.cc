@@ -204,7 +204,7 @@ int SumFromGpuToGpu(const RankWorld& world, const Report& report) {
   from.Upload(Filled(kCount, static_cast<float>(world.rank + 1)), send, from.NewStream());
   const GpuProgram to(driver, 1 - world.rank);
   void* const recv = to.Allocate(kCount * sizeof(float));
-  for (const cuda::Stream stream : {to.NewStream(), cuda::kStreamPerThread}) {
+  for (const cuda::Stream stream : {to.NewStream(), cuda::kStreamPerThread, cuda::Stream()}) {
     to.Upload(Filled(kCount, 0), recv, stream);
     MUST(spcclAllReduce(send, recv, kCount, spcclFloat32, spcclSum, world.comm, AsStream(stream)) ==
          spcclSuccess);

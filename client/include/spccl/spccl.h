@@ -12,16 +12,16 @@
  *
  * GPUs. Where the buffers of a call are memory of CUDA devices, its `stream` is the caller's CUDA
  * stream (CUstream or cudaStream_t, cast to spcclStream_t; NULL: the legacy default stream of the
- * buffers' GPU, whichever the thread has chosen; cudaStreamPerThread is one, too). The call then
- * only enqueues, as NCCL's does: the operation begins when the stream gets there, and what is put
- * on the stream after it begins when it has ended. Its errors come from spcclCommGetAsyncError; the
- * stream goes on after an error, too, with what is then in the buffers. The process must have
- * initialised CUDA (cudaSetDevice, cuInit) before spcclCommInitRank. Managed memory, and host
- * memory that is registered with CUDA, are host memory. All buffers of an operation are on GPUs, on
- * all ranks, or none is; they may lie on different GPUs, also those of one call, and ranks may
- * share one. Memory that cannot be handed over to the daemon is copied through the host. What was
- * handed over spccld may keep open for some hundred operations after it was freed
- * (docs/operations.md, "GPUs").
+ * buffers' GPU, of recvbuff's where they differ, whichever the thread has chosen;
+ * cudaStreamPerThread is one, too). The call then only enqueues, as NCCL's does: the operation
+ * begins when the stream gets there, and what is put on the stream after it begins when it has
+ * ended. Its errors come from spcclCommGetAsyncError; the stream goes on after an error, too, with
+ * what is then in the buffers. The process must have initialised CUDA (cudaSetDevice, cuInit)
+ * before spcclCommInitRank. Managed memory, and host memory that is registered with CUDA, are host
+ * memory. All buffers of an operation are on GPUs, on all ranks, or none is; they may lie on
+ * different GPUs, also those of one call, and ranks may share one. Memory that cannot be handed
+ * over to the daemon is copied through the host. What was handed over spccld may keep open for some
+ * hundred operations after it was freed (docs/operations.md, "GPUs").
  *
  * CUDA graphs. Under stream capture a call on GPU memory becomes part of the graph; each replay
  * takes its place in the communicator's order when it gets there, so let it end before other calls
