@@ -57,6 +57,47 @@ uint32_t CodeOf(const Enum& value) {
   return code;
 }
 
+// Whether an empty call may be on a CUDA stream: of the default one its buffers, if there are any,
+// say whose it is.
+bool MayBeOnGpu(Process& process, const Launch& launch, spcclStream_t stream) {
+  CudaMemory& memory = process.gpu().memory();
+  if (launch.bytes.send_bytes > 0 || launch.bytes.recv_bytes > 0 || memory.driver() == nullptr) {
+    return false;
+  }
+  if (stream != nullptr) return true;
+  const auto is_a_gpus = [&memory](const void* data) {
+    const auto found = memory.Find(data);
+    return !found.ok() || *found != nullptr;
+  };
+  const void* const send = launch.call.send;
+  const void* const recv = launch.call.recv;
+  if (send == nullptr && recv == nullptr) return true;
+  return (send != nullptr && is_a_gpus(send)) || (recv != nullptr && is_a_gpus(recv));
+}
+
+absl::Status NoStreamOfTheHosts(Process& process) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "not a stream of spcclStreamCreate: host memory takes such a one, or NULL, and the buffers ",
+      process.gpu().memory().driver() == nullptr
+          ? "are taken for that, as CUDA was not initialised when a communicator was last made"
+          : "are no memory of a GPU (any more)"));
+}
+
+// The stream of a call that is on no GPU's memory.
+absl::Status FindHostStream(Process& process, spcclStream_t stream, Launch* launch) {
+  if (stream != nullptr) {
+    auto found = process.streams().Find(stream);
+    if (found.ok()) {
+      launch->stream = *std::move(found);
+      return absl::OkStatus();
+    }
+    if (process.streams().IsOne(stream)) return found.status();
+  }
+  launch->is_detached = MayBeOnGpu(process, *launch, stream);
+  if (launch->is_detached || stream == nullptr) return absl::OkStatus();
+  return NoStreamOfTheHosts(process);
+}
+
 absl::Status Collective(Process& process, const std::shared_ptr<Comm>& comm,
                         const CollectiveCall& call, spcclStream_t stream) {
   Launch launch{.comm = comm, .stream = nullptr, .call = call, .bytes = {}};
@@ -68,14 +109,7 @@ absl::Status Collective(Process& process, const std::shared_ptr<Comm>& comm,
         "the stream is one of spcclStreamCreate, the buffers are memory of GPU ",
         launch.gpu->any().device, ": give the CUDA stream that the program works on them with"));
   }
-  if (!launch.gpu && stream != nullptr) {
-    auto found = process.streams().Find(stream);
-    // An empty call has no memory to tell by whose stream it is.
-    const bool is_empty = launch.bytes.send_bytes == 0 && launch.bytes.recv_bytes == 0;
-    launch.is_detached = !found.ok() && is_empty && process.gpu().memory().driver() != nullptr;
-    if (!found.ok() && !launch.is_detached) return found.status();
-    if (found.ok()) launch.stream = *std::move(found);
-  }
+  if (!launch.gpu) SPCCL_RETURN_IF_ERROR(FindHostStream(process, stream, &launch));
   if (comm->is_lossy()) SPCCL_RETURN_IF_ERROR(CheckLossyCarries(call));
   if (!Group::OfThread().active()) return LaunchNow(process, launch);
   Group::OfThread().Add(std::move(launch));
@@ -157,7 +191,7 @@ absl::Status RegisterMemory(Process& process, const std::shared_ptr<Comm>& comm,
   SPCCL_RETURN_IF_ERROR(CheckOutput(handle, "handle"));
   SPCCL_RETURN_IF_ERROR(CheckOutput(buff, "buff"));
   if (size == 0) return absl::InvalidArgumentError("size is 0");
-  process.gpu().memory().Look();
+  SPCCL_RETURN_IF_ERROR(process.gpu().memory().Look());
   SPCCL_ASSIGN_OR_RETURN(const auto device, process.gpu().memory().Find(buff));
   if (device != nullptr) {
     SPCCL_RETURN_IF_ERROR(comm->Accepts());

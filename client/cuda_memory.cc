@@ -36,13 +36,28 @@ bool Attribute(const cuda::Driver& driver, int attribute, uint64_t address, T* v
 
 }  // namespace
 
-void CudaMemory::Look() {
-  if (driver() != nullptr) return;
+absl::Status CudaMemory::Look() {
+  if (driver() != nullptr) return absl::OkStatus();
   const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) return;
+  if (loaded_ != nullptr) return absl::OkStatus();
   const char* const library = std::getenv("SPCCL_CUDA_LIBRARY");
-  loaded_ = cuda::Driver::LoadIfInUse(library == nullptr ? "" : library);
+  if (library == nullptr || *library == '\0') {
+    loaded_ = cuda::Driver::LoadIfInUse();
+  } else {
+    auto loaded = cuda::Driver::Load(library);
+    // Without a GPU, out of order, or in a child that was forked after the driver was in use: then
+    // there is the host's memory.
+    const bool is_driver =
+        cuda::Driver::FoundNoGpu(loaded.status()) || absl::IsUnavailable(loaded.status());
+    if (is_driver) return absl::OkStatus();
+    if (!loaded.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("SPCCL_CUDA_LIBRARY is \"", library, "\": ", loaded.status().message()));
+    }
+    loaded_ = *std::move(loaded);
+  }
   driver_.store(loaded_.get(), std::memory_order_release);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<const DeviceMemory>> CudaMemory::Find(const void* data) {

@@ -48,9 +48,9 @@ struct CudaExport {
 // Thread-safe.
 class CudaMemory {
  public:
-  // Looks whether the program uses a GPU by now: at calls that take long anyway, and at operations
-  // on memory that was not seen before.
-  void Look();
+  // Looks whether the program uses a GPU by now, at calls that take long anyway. An InvalidArgument
+  // where SPCCL_CUDA_LIBRARY names no CUDA driver, or one that is too old.
+  absl::Status Look();
   // Null: the program uses none, as far as is known. One atomic load.
   const cuda::Driver* driver() const { return driver_.load(std::memory_order_acquire); }
 

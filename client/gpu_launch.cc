@@ -152,7 +152,6 @@ absl::StatusOr<std::shared_ptr<StreamOrder>> GpuClient::OrderOf(
 }
 
 void GpuClient::Prepare(const std::shared_ptr<Session>& session) {
-  memory_.Look();
   const cuda::Driver* const driver = memory_.driver();
   if (driver == nullptr) return;
   cuda::Context current = nullptr;

@@ -22,7 +22,7 @@ struct Launch {
   CollectiveCall call;
   Footprint bytes;
   std::optional<GpuCall> gpu = std::nullopt;  // on a GPU's memory, and a CUDA stream
-  // On the null stream, but nobody waits: an empty call on a CUDA stream.
+  // On the null stream, but nobody waits: an empty call, as it may be on a CUDA stream.
   bool is_detached = false;
 
   bool waits() const { return stream == nullptr && !gpu && !is_detached; }

@@ -95,6 +95,7 @@ absl::Status Join(Process& process, const std::vector<JoinRequest>& requests) {
     return absl::FailedPreconditionError(
         absl::StrCat("a process may hold at most ", shm::kCompletionCapacity, " communicators"));
   }
+  SPCCL_RETURN_IF_ERROR(process.gpu().memory().Look());
   SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, process.LiveSession());
   SPCCL_ASSIGN_OR_RETURN(const std::vector<Joining> joining, StartAll(*session, requests));
   std::vector<std::shared_ptr<Comm>> comms;

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/cuda/error.h"
 
@@ -57,6 +58,8 @@ const char* LookUp(void* library, Driver* driver) {
   return missing;
 }
 
+constexpr char kFindsNoGpu[] = " finds no GPU";
+
 // Initialises it and counts its GPUs; *call is what has the result.
 Result Count(const Driver& driver, int* count, const char** call) {
   *count = 0;
@@ -78,7 +81,7 @@ absl::Status Start(const Driver& driver, const std::string& name) {
   const Result result = Count(driver, &count, &call);
   const absl::Status status = driver.ToStatus(result, call);
   if (FindsNone(result, count)) {
-    return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU",
+    return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, kFindsNoGpu,
                                             status.ok() ? "" : ": ", status.message()));
   }
   if (status.ok()) return status;
@@ -92,7 +95,7 @@ absl::Status TooOld(const Driver& driver, const std::string& name, const char* m
     const char* call = nullptr;
     const Result result = Count(driver, &count, &call);
     if (FindsNone(result, count)) {
-      return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, " finds no GPU"));
+      return absl::NotFoundError(absl::StrCat("the CUDA driver ", name, kFindsNoGpu));
     }
   }
   if (driver.Init == nullptr) {
@@ -118,16 +121,18 @@ absl::StatusOr<std::shared_ptr<const Driver>> Driver::Load(const std::string& li
   return driver;
 }
 
-std::shared_ptr<const Driver> Driver::LoadIfInUse(const std::string& library) {
-  if (library.empty()) {
-    void* const handle = ::dlopen(kSystemLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (handle == nullptr) return nullptr;
-    Driver driver;
-    Context context;
-    if (LookUp(handle, &driver) != nullptr) return nullptr;
-    if (driver.CtxGetCurrent(&context) == kErrorNotInitialized) return nullptr;
-  }
-  auto driver = Load(library);
+bool Driver::FoundNoGpu(const absl::Status& refusal) {
+  return absl::IsNotFound(refusal) && absl::StrContains(refusal.message(), kFindsNoGpu);
+}
+
+std::shared_ptr<const Driver> Driver::LoadIfInUse() {
+  void* const handle = ::dlopen(kSystemLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;
+  Driver in_use;
+  Context context;
+  if (LookUp(handle, &in_use) != nullptr) return nullptr;
+  if (in_use.CtxGetCurrent(&context) == kErrorNotInitialized) return nullptr;
+  auto driver = Load();
   return driver.ok() ? *std::move(driver) : nullptr;
 }
 

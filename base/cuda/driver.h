@@ -122,10 +122,12 @@ class Driver {
   // such library, it is none of CUDA, or it finds no GPU. Unimplemented: it finds some, but lacks a
   // function, which is named: it is too old. Unavailable: it does not work.
   static absl::StatusOr<std::shared_ptr<const Driver>> Load(const std::string& library = "");
-  // Only if this process has loaded and initialised it already, or if `library` is named; null
-  // otherwise. Costs a program that uses no GPU nothing, and initialises nothing for it: one that
-  // forks before it uses its GPU could not use it after.
-  static std::shared_ptr<const Driver> LoadIfInUse(const std::string& library = "");
+  // Whether Load() refused a driver that is as it should be.
+  static bool FoundNoGpu(const absl::Status& refusal);
+  // The system's, only if this process has loaded and initialised it already; null otherwise. Costs
+  // a program that uses no GPU nothing, and initialises nothing for it: one that forks before it
+  // uses its GPU could not use it after.
+  static std::shared_ptr<const Driver> LoadIfInUse();
 
   // OK, or what the driver says of `result`: "WHAT: CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
   // ResourceExhausted for memory, Unavailable for a lost device, NotFound/InvalidArgument for what

@@ -186,6 +186,19 @@ TEST_F(CommTest, AbortEndsWhatWaitsBehindAnotherCommunicator) {
   EXPECT_EQ(spcclCommDestroy(one), spcclSuccess);
 }
 
+TEST_F(CommTest, ACudaLibraryThatCannotBeLoadedIsNoPassingMatter) {
+  ::setenv("SPCCL_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
+  spcclUniqueId id;
+  ASSERT_EQ(spcclGetUniqueId(&id), spcclSuccess);
+  spcclComm_t comm = nullptr;
+  EXPECT_EQ(spcclCommInitRank(&comm, 1, id, 0), spcclInvalidArgument);
+  ::unsetenv("SPCCL_CUDA_LIBRARY");
+  EXPECT_THAT(LastError(), HasSubstr("SPCCL_CUDA_LIBRARY is \"/nowhere/libcuda.so.1\": there is no "
+                                     "CUDA driver"));
+  EXPECT_EQ(spcclCommInitRank(&comm, 1, id, 0), spcclSuccess);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(CommTest, AnErrorOfLeavingIsTold) {
   const spcclComm_t comm = OneRank();
   daemon_.Refuse(shm::RequestType::kCommDestroy, shm::Result::kInternalError, "no such thing");

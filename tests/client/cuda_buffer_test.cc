@@ -23,7 +23,7 @@ class CudaBufferTest : public ::spccl::testing::ClientTest {
  protected:
   CudaBufferTest() {
     ::setenv("SPCCL_CUDA_LIBRARY", SPCCL_FAKE_CUDA_LIBRARY, 1);
-    memory_.Look();
+    EXPECT_TRUE(memory_.Look().ok());
     session_ = *Process::Get().LiveSession();
   }
   absl::StatusOr<std::shared_ptr<CudaBuffer>> Get() {
@@ -38,6 +38,16 @@ class CudaBufferTest : public ::spccl::testing::ClientTest {
   std::shared_ptr<Session> session_;
   CudaBuffers buffers_{&memory_};
 };
+
+// As in a child that was forked when the driver was in use: there is the host's memory.
+TEST_F(CudaBufferTest, ADriverThatIsOutOfOrderIsNotUsed) {
+  CudaMemory memory;
+  spccl::testing::Fake().Fail("cuInit", 1, cuda::kErrorNotInitialized);
+  EXPECT_THAT(memory.Look(), IsOk());
+  EXPECT_EQ(memory.driver(), nullptr);
+  EXPECT_THAT(memory.Look(), IsOk());
+  EXPECT_NE(memory.driver(), nullptr);
+}
 
 TEST_F(CudaBufferTest, WhatWasNotAnsweredInTimeIsAskedAgain) {
   daemon_.HoldReplies(RequestType::kRegisterCuda, true);

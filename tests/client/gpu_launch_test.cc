@@ -276,6 +276,19 @@ TEST_F(GpuLaunchTest, APointerBetweenElementsIsRefusedWhereMemoryIsCopied) {
   ExpectPointersBetweenElementsAreRefused();
 }
 
+TEST_F(GpuLaunchTest, HostMemoryTakesNoStreamOfCuda) {
+  const spcclComm_t comm = OneRank();
+  float value = 1;
+  EXPECT_EQ(spcclAllReduce(&value, &value, 1, spcclFloat32, spcclSum, comm,
+                           reinterpret_cast<spcclStream_t>(stream_)),
+            spcclInvalidArgument);
+  EXPECT_THAT(LastError(comm),
+              HasSubstr("host memory takes such a one, or NULL, and the buffers are no "
+                        "memory of a GPU"));
+  EXPECT_EQ(HealthOf(comm), spcclSuccess);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(GpuLaunchTest, AStreamOfTheLibraryIsNoneOfTheGpus) {
   const spcclComm_t comm = OneRank();
   void* const memory = NewBuffer();

@@ -98,17 +98,19 @@ TEST_F(GpuStreamTest, AbortIsDoneWhereAnOperationHasLeft) {
   EXPECT_EQ(spcclCommAbort(comm), spcclSuccess) << LastError();
 }
 
-// An empty call on a CUDA stream: nobody waits for it.
+// An empty call on a CUDA stream, also the default one: nobody waits for it.
 TEST_F(GpuStreamTest, TheErrorOfAnEmptyCallIsTold) {
-  const spcclComm_t comm = OneRank();
   daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
-  ASSERT_EQ(spcclAllReduce(nullptr, nullptr, 0, spcclFloat32, spcclSum, comm,
-                           reinterpret_cast<spcclStream_t>(stream_)),
-            spcclSuccess);
-  while (HealthOf(comm) == spcclSuccess) std::this_thread::yield();
-  EXPECT_EQ(HealthOf(comm), spcclInvalidUsage);
-  EXPECT_THAT(LastError(comm), HasSubstr("ranks disagree"));
-  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  for (const cuda::Stream stream : {stream_, cuda::Stream{nullptr}}) {
+    const spcclComm_t comm = OneRank();
+    ASSERT_EQ(spcclAllReduce(nullptr, nullptr, 0, spcclFloat32, spcclSum, comm,
+                             reinterpret_cast<spcclStream_t>(stream)),
+              spcclSuccess);
+    while (HealthOf(comm) == spcclSuccess) std::this_thread::yield();
+    EXPECT_EQ(HealthOf(comm), spcclInvalidUsage);
+    EXPECT_THAT(LastError(comm), HasSubstr("ranks disagree"));
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  }
 }
 
 TEST_F(GpuStreamTest, CallsThatTheDriverRefusesKeepNoSlots) {

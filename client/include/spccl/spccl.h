@@ -58,7 +58,8 @@
  *     ranks' own processes, if all ranks say so; default 8388608.
  *   - SPCCL_FORCE_STAGING: "1" copies ordinary memory, and GPUs', through the library's buffers
  *     even where the daemon could reach it.
- *   - SPCCL_CUDA_LIBRARY: the CUDA driver, where it is not libcuda.so.1, for GPU memory.
+ *   - SPCCL_CUDA_LIBRARY: the CUDA driver, where it is not libcuda.so.1, for GPU memory. What is
+ *     none, or too old, is refused at spcclCommInitRank with spcclInvalidArgument.
  */
 #ifndef SPCCL_SPCCL_H_
 #define SPCCL_SPCCL_H_
@@ -280,7 +281,8 @@ SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle
  *
  * With stream NULL the call returns when the result is in the receive buffer (inside a group:
  * spcclGroupEnd does). With a stream it returns at once; see spcclStreamCreate. On GPU memory it
- * always returns at once: see "GPUs" above.
+ * always returns at once: see "GPUs" above. So does an empty call without buffers in a process that
+ * uses CUDA, as nothing tells whose stream NULL is then.
  *
  * In place: where the comment says so, send and receive buffer may be the same memory at exactly
  * the given offset; any other overlap of the two is refused.
