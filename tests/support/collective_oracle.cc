@@ -7,6 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "tests/support/trusted_random.h"
+
 namespace spccl::testing {
 
 float FromBfloat16(uint16_t bits) {
@@ -74,7 +76,7 @@ struct Traits<Brain> {
 };
 
 // std::uniform_real_distribution takes two logarithms a number.
-bool Happens(double probability, std::mt19937_64* random) {
+bool Happens(double probability, TrustedRandom* random) {
   return static_cast<double>((*random)() >> 11) * 0x1p-53 < probability;
 }
 
@@ -185,7 +187,7 @@ T Special(uint64_t which) {
 }
 
 template <typename T>
-T RandomNonzero(std::mt19937_64* random) {
+T RandomNonzero(TrustedRandom* random) {
   if constexpr (std::is_integral_v<T>) {
     const T value = static_cast<T>((*random)());
     return value == 0 ? T{1} : value;
@@ -237,17 +239,18 @@ std::optional<uint64_t> FirstDifference(DType dtype, const Bytes& a, const Bytes
 }
 
 Bytes RandomElements(DType dtype, uint64_t elements, double sparsity, bool specials,
-                     std::mt19937_64* random) {
+                     std::mt19937_64* seeds) {
   Bytes data(elements * SizeOf(dtype));
+  TrustedRandom random(*seeds);
   Dispatch(dtype, [&](auto zero) {
     using T = decltype(zero);
     for (uint64_t i = 0; i < elements; ++i) {
-      T value = RandomNonzero<T>(random);
-      if (specials && (*random)() % 16 == 0) value = Special<T>((*random)());
-      if (Happens(sparsity, random)) {
+      T value = RandomNonzero<T>(&random);
+      if (specials && random() % 16 == 0) value = Special<T>(random());
+      if (Happens(sparsity, &random)) {
         value = T{};
         if constexpr (!std::is_integral_v<T>) {
-          if ((*random)() % 4 == 0) value = Traits<T>::Narrow(-0.0F);
+          if (random() % 4 == 0) value = Traits<T>::Narrow(-0.0F);
         }
       }
       Store<T>(&data, i, value);
@@ -258,19 +261,20 @@ Bytes RandomElements(DType dtype, uint64_t elements, double sparsity, bool speci
 }
 
 Bytes ExactElements(DType dtype, uint64_t elements, double sparsity, bool prod, bool specials,
-                    std::mt19937_64* random) {
-  if (!IsFloat(dtype)) return RandomElements(dtype, elements, sparsity, false, random);
+                    std::mt19937_64* seeds) {
+  if (!IsFloat(dtype)) return RandomElements(dtype, elements, sparsity, false, seeds);
   constexpr float kFactors[] = {1, -1, 2, -2, 0.5};
   constexpr float kSpecials[] = {INFINITY, -INFINITY, NAN};
   Bytes data(elements * SizeOf(dtype));
+  TrustedRandom random(*seeds);
   Dispatch(dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_integral_v<T>) {
       for (uint64_t i = 0; i < elements; ++i) {
-        const uint64_t draw = (*random)();
+        const uint64_t draw = random();
         float value = prod ? kFactors[draw % 5] : static_cast<float>(draw % 17) - 8;
         if (specials && draw / 64 % 32 == 0) value = kSpecials[draw / 4096 % 3];
-        if (Happens(sparsity, random)) value = draw % 2 == 0 ? 0.0F : -0.0F;
+        if (Happens(sparsity, &random)) value = draw % 2 == 0 ? 0.0F : -0.0F;
         Store<T>(&data, i, Traits<T>::Narrow(value));
       }
     }

@@ -36,12 +36,12 @@ std::optional<uint64_t> FirstDifference(DType dtype, const Bytes& a, const Bytes
 // and, with `specials`, infinities, NaNs and subnormals. Small integers and simple fractions, so
 // that products stay finite.
 Bytes RandomElements(DType dtype, uint64_t elements, double sparsity, bool specials,
-                     std::mt19937_64* random);
+                     std::mt19937_64* seeds);
 
 // The same, of values of which every sum (of not too many) and, with `prod`, every product is
 // exact, so that the order does not matter. Specials are infinities and NaNs.
 Bytes ExactElements(DType dtype, uint64_t elements, double sparsity, bool prod, bool specials,
-                    std::mt19937_64* random);
+                    std::mt19937_64* seeds);
 
 // Nonzero elements, by value.
 uint64_t OracleNonzeros(DType dtype, const Bytes& data);

@@ -1,5 +1,7 @@
 #include "tests/kernels/host/elements.h"
 
+#include "tests/support/trusted_random.h"
+
 namespace spccl {
 namespace {
 
@@ -24,7 +26,8 @@ std::vector<uint64_t> SpecialBits(DType dtype) {
   }
 }
 
-bool PatternHasElement(Pattern pattern, uint64_t i, uint64_t elements, std::mt19937_64& rng) {
+bool PatternHasElement(Pattern pattern, uint64_t i, uint64_t elements,
+                       testing::TrustedRandom& random) {
   switch (pattern) {
     case Pattern::kZeros:
       return false;
@@ -32,11 +35,11 @@ bool PatternHasElement(Pattern pattern, uint64_t i, uint64_t elements, std::mt19
     case Pattern::kSpecials:
       return true;
     case Pattern::kHalf:
-      return rng() % 2 == 0;
+      return random() % 2 == 0;
     case Pattern::kTenth:
-      return rng() % 10 == 0;
+      return random() % 10 == 0;
     case Pattern::kHundredth:
-      return rng() % 100 == 0;
+      return random() % 100 == 0;
     case Pattern::kRuns:  // full and empty words and vectors beside each other
       return (i / 48) % 3 == 1;
     case Pattern::kLastOnly:
@@ -49,13 +52,14 @@ bool PatternHasElement(Pattern pattern, uint64_t i, uint64_t elements, std::mt19
 
 void FillElements(DType dtype, Pattern pattern, std::mt19937_64& rng, uint64_t elements,
                   uint8_t* dense) {
+  testing::TrustedRandom random(rng);
   const size_t size = SizeOf(dtype);
   const std::vector<uint64_t> specials = SpecialBits(dtype);
   const uint64_t sign = uint64_t{1} << (8 * size - 1);
   for (uint64_t i = 0; i < elements; ++i) {
-    uint64_t bits = IsFloat(dtype) && rng() % 4 == 0 ? sign : 0;
-    if (PatternHasElement(pattern, i, elements, rng)) {
-      bits = pattern == Pattern::kSpecials ? specials[rng() % specials.size()] : rng();
+    uint64_t bits = IsFloat(dtype) && random() % 4 == 0 ? sign : 0;
+    if (PatternHasElement(pattern, i, elements, random)) {
+      bits = pattern == Pattern::kSpecials ? specials[random() % specials.size()] : random();
     }
     std::memcpy(dense + i * size, &bits, size);
   }
