@@ -13,6 +13,9 @@ namespace {
 // For operations to end after an abort; the daemon needs as long as its slowest slice.
 constexpr int64_t kAbortTimeoutNs = 10'000'000'000;
 
+// How long after a failure operations may take to end without it.
+constexpr int64_t kFailureGraceNs = 100'000'000;
+
 constexpr char kClosing[] = "the communicator is being destroyed";
 
 }  // namespace
@@ -140,7 +143,10 @@ absl::Status Comm::Destroy() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
-  Flush(/*deadline_ns=*/-1);
+  // What others were to call, and will not after a failure, would not end by itself.
+  while (!Flush(MonotonicNanos() + kFailureGraceNs)) {
+    if (const absl::Status health = Health(); !health.ok()) Break(health);
+  }
   null_stream_->Shutdown();
   const bool failed = !Health().ok();
   const absl::Status status = Leave(shm::RequestType::kCommDestroy);

@@ -55,7 +55,8 @@ class Comm {
   // counts as failed from now on. Any thread, with the rings locked.
   void NoteAsyncError(const absl::Status& error);
 
-  // The order of operations has a gap: fails the communicator, here and on the other ranks.
+  // The order of operations has a gap, or an end: fails the communicator, here and on the other
+  // ranks.
   void Break(const absl::Status& reason);
 
   // Accepts no more calls, waits for the operations that were issued, and leaves; the second of two

@@ -83,6 +83,38 @@ TEST_F(GpuStreamTest, ARankThatIsFarAheadHoldsNobodyUp) {
   }
 }
 
+// That the other rank will not call.
+TEST_F(GpuStreamTest, AFailedCommunicatorIsDestroyedThoughAnOperationWaits) {
+  spcclComm_t comms[2];
+  ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess) << LastError();
+  const cuda::Stream other = gpu_.NewStream();
+  void* const memory = NewBuffer();
+  daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(spcclAllReduce(memory, memory, kCount, spcclFloat32, spcclSum, comms[1],
+                             reinterpret_cast<spcclStream_t>(other)),
+              spcclSuccess);
+  }
+  EXPECT_EQ(Copy(memory, memory, comms[0]), spcclSuccess);
+  EXPECT_EQ(spcclCommDestroy(comms[1]), spcclSuccess) << LastError();
+  EXPECT_EQ(spcclCommDestroy(comms[0]), spcclSuccess) << LastError();
+  EXPECT_EQ(daemon_.Requests(RequestType::kCommAbort), 1u);
+  gpu_.Synchronize(other);
+  gpu_.Must(gpu_.driver().StreamDestroy(other));
+}
+
+// Whose operations have ended on this rank leaves, and the others are told what they would be.
+TEST_F(GpuStreamTest, AFailedCommunicatorWithNothingOutstandingIsLeft) {
+  const spcclComm_t comm = OneRank();
+  void* const memory = NewBuffer();
+  daemon_.FailOperations(shm::Result::kInvalidUsage, "ranks disagree");
+  EXPECT_EQ(Copy(memory, memory, comm), spcclSuccess);
+  while (HealthOf(comm) == spcclSuccess) std::this_thread::yield();
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  EXPECT_EQ(daemon_.Requests(RequestType::kCommDestroy), 1u);
+  EXPECT_EQ(daemon_.Requests(RequestType::kCommAbort), 0u);
+}
+
 // What could not be submitted after an error has left the communicator for the program.
 TEST_F(GpuStreamTest, AbortIsDoneWhereAnOperationHasLeft) {
   const spcclComm_t comm = OneRank();
@@ -92,10 +124,28 @@ TEST_F(GpuStreamTest, AbortIsDoneWhereAnOperationHasLeft) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(Copy(memory, memory, comm), spcclSuccess) << i;
   EXPECT_TRUE(daemon_.AwaitSubmissions(64));
   daemon_.HoldOperations(false);
-  while (daemon_.Requests(RequestType::kCommAbort) == 0) std::this_thread::yield();
+  EXPECT_TRUE(daemon_.AwaitRequests(RequestType::kCommAbort, 1));
   daemon_.Refuse(RequestType::kCommAbort, shm::Result::kInvalidUsage,
                  "communicator 1 is not one of this process");
   EXPECT_EQ(spcclCommAbort(comm), spcclSuccess) << LastError();
+}
+
+// By its buffers it is on a GPU's default stream, or the host's, which waits for the other ranks.
+TEST_F(GpuStreamTest, AnEmptyCallIsWhoseItsBuffersAre) {
+  spcclComm_t comms[2];
+  ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess) << LastError();
+  void* const memory = NewBuffer();
+  float value = 0;
+  const auto call = [&](int rank, void* send, void* recv) {
+    return spcclAllReduce(send, recv, 0, spcclFloat32, spcclSum, comms[rank], nullptr);
+  };
+  EXPECT_EQ(call(0, memory, nullptr), spcclSuccess);
+  EXPECT_EQ(call(0, &value, memory), spcclSuccess);
+  std::thread waits([&] { EXPECT_EQ(call(0, &value, &value), spcclSuccess); });
+  EXPECT_TRUE(daemon_.AwaitSubmissions(3));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(call(1, memory, memory), spcclSuccess);
+  waits.join();
+  for (const spcclComm_t comm : comms) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
 // An empty call on a CUDA stream, also the default one: nobody waits for it.

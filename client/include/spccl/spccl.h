@@ -15,13 +15,16 @@
  * buffers' GPU, of recvbuff's where they differ, whichever the thread has chosen;
  * cudaStreamPerThread is one, too). The call then only enqueues, as NCCL's does: the operation
  * begins when the stream gets there, and what is put on the stream after it begins when it has
- * ended. Its errors come from spcclCommGetAsyncError; the stream goes on after an error, too, with
- * what is then in the buffers. The process must have initialised CUDA (cudaSetDevice, cuInit)
- * before spcclCommInitRank. Managed memory, and host memory that is registered with CUDA, are host
- * memory. All buffers of an operation are on GPUs, on all ranks, or none is; they may lie on
- * different GPUs, also those of one call, and ranks may share one. Memory that cannot be handed
- * over to the daemon is copied through the host. What was handed over spccld may keep open for some
- * hundred operations after it was freed (docs/operations.md, "GPUs").
+ * ended. It waits while the communicator has its share of the 256 unfinished operations that a
+ * process may have, less one (one at least), or as many as the others leave: let no thread be
+ * further ahead with one of its ranks than that. Its errors come from
+ * spcclCommGetAsyncError; the stream goes on after an error, too, with what is then in the buffers.
+ * The process must have initialised CUDA (cudaSetDevice, cuInit) before spcclCommInitRank. Managed
+ * memory, and host memory that is registered with CUDA, are host memory. All buffers of an
+ * operation are on GPUs, on all ranks, or none is; they may lie on different GPUs, also those of
+ * one call, and ranks may share one. Memory that cannot be handed over to the daemon is copied
+ * through the host. What was handed over spccld may keep open for some hundred operations after it
+ * was freed (docs/operations.md, "GPUs").
  *
  * CUDA graphs. Under stream capture a call on GPU memory becomes part of the graph; each replay
  * takes its place in the communicator's order when it gets there, so let it end before other calls
@@ -184,7 +187,8 @@ SPCCL_API spcclResult_t spcclCommInitAll(spcclComm_t* comms, int nranks, const i
 /* Waits for this rank's outstanding operations on `comm`, on all streams, whatever their results;
  * then leaves the communicator and frees the handle, its registrations included. Other ranks need
  * not do so at the same time. A communicator that has failed, or whose daemon has died, is
- * destroyed without an error. Replays of CUDA graphs with calls on it must have ended: what they
+ * destroyed without an error, and what of it does not end soon ends for all ranks, as by
+ * spcclCommAbort. Replays of CUDA graphs with calls on it must have ended: what they
  * would still call moves nothing. spcclInvalidArgument: NULL or no handle. spcclInvalidUsage:
  * already destroyed, or the parent's. */
 SPCCL_API spcclResult_t spcclCommDestroy(spcclComm_t comm);
