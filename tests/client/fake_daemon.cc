@@ -315,12 +315,13 @@ void FakeDaemon::Complete(const SessionPtr& session, const shm::Submission& subm
   completion.result = static_cast<uint32_t>(result);
   completion.comm_id = submission.comm_id;
   shm::SetText(completion.message, message);
+  // As the daemon does: who has waited for the stream asks for the error next.
+  Push(session, completion);
   if (submission.order_slot != 0 && !omits_done_) {
     OrderOf(session->order)
         ->slots[submission.order_slot - 1]
         .done.store(submission.order_value, std::memory_order_release);
   }
-  Push(session, completion);
 }
 
 void FakeDaemon::Push(const SessionPtr& session, const shm::Completion& completion) {
