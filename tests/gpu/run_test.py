@@ -83,6 +83,14 @@ class RunTest(unittest.TestCase):
         return run("--bin", self.bin, "--out", self.folder / "out", "--spccl", self.folder, *options,
                    **PRETENDED, **environment)
 
+    def run_ranks(self, steps, perf=None):
+        """These steps, with a spccl-perf that does what `perf` says."""
+        self.pretend()
+        tools = self.pretend_tools()
+        if perf:
+            self.script("spccl-perf", perf)
+        return self.run_pretending("--only", steps, **tools)
+
     @unittest.skipIf(has_gpu(), "there is a GPU")
     def test_without_a_gpu_all_is_skipped(self):
         status, found = run("--bin", self.bin, "--out", self.folder / "out")
@@ -362,37 +370,28 @@ class RunTest(unittest.TestCase):
         self.assertIn(f"PASS of {steps} alone", last_line(found))
 
     def test_two_ranks_also_replay_and_copy(self):
-        self.pretend()
-        tools = self.pretend_tools()
-        status, found = self.run_pretending("--only", "ranks-2,ranks-4", **tools)
+        status, found = self.run_ranks("ranks-2,ranks-4")
         self.assertEqual(status, 0, found)
         self.assertIn("2 ranks: 11 runs (1 by rings of frames, 2 captured, 2 of copied memory), all results "
                       "right", found["ranks-2"][1])
         self.assertIn("4 ranks: 8 runs (1 by rings of frames), all results right", found["ranks-4"][1])
 
     def test_ranks_fail_where_a_format_was_not_sent(self):
-        self.pretend()
-        tools = self.pretend_tools()
-        self.script("spccl-perf", 'echo "--device pici:1 coo:1"')
-        status, found = self.run_pretending("--only", "ranks-4", **tools)
+        status, found = self.run_ranks("ranks-4", 'echo "--device pici:1 coo:1"')
         self.assertEqual(status, 1, found)
         self.assertIn("no frame was sent as gap", found["ranks-4"][1])
 
     def test_two_ranks_fail_where_nothing_was_copied(self):
-        self.pretend()
-        tools = self.pretend_tools()
-        self.script("spccl-perf", 'echo "--device pici:1 coo:1 gap:1"; echo "# memory: handed over (cuda-ipc)"')
-        status, found = self.run_pretending("--only", "ranks-2,ranks-4", **tools)
+        status, found = self.run_ranks(
+            "ranks-2,ranks-4", 'echo "--device pici:1 coo:1 gap:1"; echo "# memory: handed over (cuda-ipc)"')
         self.assertEqual(status, 1, found)
         self.assertEqual(found["ranks-2"][0], "FAIL")
         self.assertIn("the memory was not copied", found["ranks-2"][1])
         self.assertEqual(found["ranks-4"][0], "PASS")
 
     def test_two_ranks_fail_where_only_copied_memory_has_wrong_results(self):
-        self.pretend()
-        tools = self.pretend_tools()
-        self.script("spccl-perf", 'echo "--device pici:1 coo:1 gap:1"; [ -z "$SPCCL_FORCE_STAGING" ] || exit 3')
-        status, found = self.run_pretending("--only", "ranks-2", **tools)
+        status, found = self.run_ranks(
+            "ranks-2", 'echo "--device pici:1 coo:1 gap:1"; [ -z "$SPCCL_FORCE_STAGING" ] || exit 3')
         self.assertEqual(status, 1, found)
         self.assertIn("exit 3", found["ranks-2"][1])
 
