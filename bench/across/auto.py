@@ -6,15 +6,16 @@ communicator, the settings in turn (spccl-perf --settings): all have the same pl
 the same moment. Medians count. Auto may be 5% slower than the fastest fixed setting, and at 0% of
 zeros 3% slower than dense.
 
-What is measured comes after 120 operations of each setting, in which auto's trials of ways end, or as many as
-fit in two seconds, three at least: of operations of more than some 20 ms trials are measured along.
+What is measured comes after 120 operations of auto, in which its trials of ways end, or as many as
+fit in 20 seconds, three at least: of operations of more than some 0.2 s trials are measured along.
 
 The fastest of many medians is mostly a lucky one. So a point that misses is run again, with four
 times the operations, auto against dense and the fastest only; what that gives counts.
 
 Every launch's lines are kept in points.jsonl, and what is there is not run again: a sweep that was
 interrupted goes on where it was, and the whole grid, which takes many hours, can be measured in parts
-(--rates, --hosts, --sizes, --sparsities). `--again` starts anew. table.md has the verdicts.
+(--rates, --hosts, --sizes, --sparsities), or points of it in a random order for as long as --minutes
+says: a fair sample, however far it gets. `--again` starts anew. table.md has the verdicts.
 """
 
 import argparse
@@ -22,8 +23,10 @@ import collections
 import contextlib
 import json
 import math
+import random
 import statistics
 import sys
+import time
 
 import lab as labs
 from lab import MIB, Place, Work, progress
@@ -77,7 +80,7 @@ def iterations(size, rate, options):
 
 
 # Enough for the trials of auto to end, where that is soon.
-WARMUP, WARMUP_SECONDS = 120, 2
+WARMUP, WARMUP_SECONDS = 120, 20
 
 
 class Sweep:
@@ -102,28 +105,29 @@ class Sweep:
         work = Work(self.options.op, size, launch.sparsity, iters, WARMUP)
         command = self.runner.perf("spccl-perf", place, work) + self.runner.on_daemons(place)
         command.remove("--check")
+        # Of operations of four hosts, and more of them than are measured.
+        limit_s = labs.LIMIT_S + 4 * len(settings) * (3 + iters) * seconds_of(size, launch.rate)
         command += ["--positions", launch.positions, "--warmup-time", WARMUP_SECONDS]
         for setting in settings:
             command += ["--settings", setting]
         label = " ".join(map(str, launch)) + f", {size} bytes"
         progress(label + (", again" if again else ""))
         with open(self.path, "a", encoding="utf-8") as file:
-            for line in self.runner.lines(label, command):
+            for line in self.runner.lines(label, command, limit_s):
                 record = {"launch": launch, "bytes": line["bytes"], "again": again,
                           **{key: line[key] for key in ("setting", "time_us_p50", "time_us_min",
                                                         "wire_bytes", "sends", "send_steps")}}
                 self.keep(record)
                 file.write(json.dumps(record) + "\n")
 
-    def measure(self, launch, lab):
-        for size in sizes(self.options):
-            if (launch, size) not in self.lines:
-                self.run(launch, lab, size, [AUTO, *fixed_settings(self.options)],
-                         iterations(size, launch.rate, self.options), False)
-            point = Point(launch, size, self.lines.get((launch, size), {}))
-            if point.complete() and not point.holds() and (launch, size) not in self.again:
-                self.run(launch, lab, size, list(dict.fromkeys([AUTO, DENSE, point.best()])),
-                         4 * iterations(size, launch.rate, self.options), True)
+    def measure(self, launch, size, lab):
+        if (launch, size) not in self.lines:
+            self.run(launch, lab, size, [AUTO, *fixed_settings(self.options)],
+                     iterations(size, launch.rate, self.options), False)
+        point = Point(launch, size, self.lines.get((launch, size), {}))
+        if point.complete() and not point.holds() and (launch, size) not in self.again:
+            self.run(launch, lab, size, list(dict.fromkeys([AUTO, DENSE, point.best()])),
+                     4 * iterations(size, launch.rate, self.options), True)
 
     def points(self):
         found = []
@@ -182,15 +186,28 @@ def report(points, where):
     return lines
 
 
+def points_of(options):
+    """In the order of the grid, link by link; in a random one if they are a sample."""
+    points = [(launch, size) for launch in launches(options) for size in sizes(options)]
+    if options.minutes:
+        random.Random(options.seed).shuffle(points)
+    return points
+
+
 def run(options, runner):
     sweep = Sweep(runner, options)
-    todo = launches(options)
-    for rate in dict.fromkeys(launch.rate for launch in todo):
-        with contextlib.ExitStack() as stack:
-            hosts = max(launch.hosts for launch in todo)
-            lab = stack.enter_context(labs.Lab(f"auto-{rate}", hosts, rate))
-            for launch in (one for one in todo if one.rate == rate):
-                sweep.measure(launch, lab)
+    todo = points_of(options)
+    hosts = max(launch.hosts for launch, _ in todo)
+    end = time.monotonic() + 60 * (options.minutes or math.inf)
+    with contextlib.ExitStack() as stack:
+        there = {}
+        for launch, size in todo:
+            if time.monotonic() > end:
+                break
+            if launch.rate not in there:
+                lab = labs.Lab(f"auto-{launch.rate}", hosts, launch.rate)
+                there[launch.rate] = stack.enter_context(lab)
+            sweep.measure(launch, size, there[launch.rate])
     lines = report(sweep.points(), labs.stamp(1))
     print("\n".join(lines))
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -209,6 +226,8 @@ def main():
     parser.add_argument("--sparsities", help="shares of zeros (default: of the grid)")
     parser.add_argument("--iters", type=int, default=9,
                         help="operations a setting where they take 0.1 s (default 9)")
+    parser.add_argument("--minutes", type=float, help="measure points in a random order for so long")
+    parser.add_argument("--seed", type=int, default=1, help="of that order (default 1)")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
     parser.add_argument("--strict", action="store_true",
                         help="exit 3 when auto misses somewhere or a run failed")

@@ -82,9 +82,10 @@ class Runner:
         text = self.output(label, command, extra_env, limit_s)
         return None if text is None else parse_object(text)
 
-    def lines(self, label, command):
+    def lines(self, label, command, limit_s=LIMIT_S):
         """The objects that the command prints, one a line; none if it fails, which is noted."""
-        return [json.loads(line) for line in (self.output(label, command) or "").splitlines()]
+        text = self.output(label, command, limit_s=limit_s)
+        return [json.loads(line) for line in (text or "").splitlines()]
 
     def output(self, label, command, extra_env=None, limit_s=LIMIT_S):
         """What the command prints, of which the last must be an object; None if it fails."""

@@ -114,16 +114,23 @@ absl::Status MeasureTurn(Team& team, Backend& backend, Input& input, int count, 
 // counts.
 constexpr int kTimedWarmUp = 3;
 
-absl::Status WarmUp(Team& team, Backend& backend, Input& input, const Options& options) {
+// Whether operations are faster after many than after few: a communicator tries ways where nothing
+// is fixed.
+bool Learns(const Setting& setting) {
+  return setting.codec == "auto" && setting.threshold == -1;
+}
+
+// `seconds`: 0 for no limit.
+absl::Status WarmUp(Team& team, Backend& backend, Input& input, int at_most, double seconds) {
   std::vector<double> times;
-  if (options.warmup_seconds == 0 || options.warmup <= kTimedWarmUp) {
-    return RunTimed(team, backend, input, options.warmup, &times);
+  if (seconds == 0 || at_most <= kTimedWarmUp) {
+    return RunTimed(team, backend, input, at_most, &times);
   }
   SPCCL_RETURN_IF_ERROR(RunTimed(team, backend, input, kTimedWarmUp, &times));
   // The slowest rank's, so that all run as many.
   SPCCL_RETURN_IF_ERROR(team.MaxOverRanks(times));
-  const double fit = options.warmup_seconds * 1e6 / std::max(times.back(), 1.0);
-  const auto more = static_cast<int>(std::clamp<double>(fit, kTimedWarmUp, options.warmup));
+  const double fit = seconds * 1e6 / std::max(times.back(), 1.0);
+  const auto more = static_cast<int>(std::clamp<double>(fit, kTimedWarmUp, at_most));
   return RunTimed(team, backend, input, more - kTimedWarmUp, &times);
 }
 
@@ -135,7 +142,9 @@ absl::Status TakeTurns(Team& team, Backend& backend, Input& input, const Options
   for (const Setting& setting : options.settings) {
     SPCCL_RETURN_IF_ERROR(team.Barrier());
     if (team.rank() == 0) SPCCL_RETURN_IF_ERROR(backend.Apply(setting));
-    SPCCL_RETURN_IF_ERROR(WarmUp(team, backend, input, options));
+    const bool few = options.warmup_seconds > 0 && !Learns(setting);
+    const int at_most = few ? std::min(options.warmup, kTimedWarmUp) : options.warmup;
+    SPCCL_RETURN_IF_ERROR(WarmUp(team, backend, input, at_most, options.warmup_seconds));
   }
   for (int done = 0; done < options.iters; done += kTurn - 1) {
     for (size_t i = 0; i < options.settings.size(); ++i) {
@@ -171,7 +180,7 @@ absl::StatusOr<std::vector<Measurement>> Measure(Team& team, Backend& backend,
   std::vector<Measurement> results(std::max<size_t>(1, options.settings.size()));
   std::vector<Traffic> traffic(results.size());
   if (options.settings.empty()) {
-    SPCCL_RETURN_IF_ERROR(WarmUp(team, backend, input, options));
+    SPCCL_RETURN_IF_ERROR(WarmUp(team, backend, input, options.warmup, options.warmup_seconds));
     SPCCL_RETURN_IF_ERROR(
         MeasureTurn(team, backend, input, options.iters, &traffic[0], &results[0]));
   } else {

@@ -143,6 +143,21 @@ TEST(Measure, WarmsUpForATimeByTheSlowestRank) {
   EXPECT_EQ(warm_up(0, 120), 120);
 }
 
+TEST(Measure, WarmsUpForATimeOnlyWhatLearns) {
+  WithASlowRank team(/*us=*/100'000);
+  Copy backend(/*faulty=*/false, /*in_place=*/false);
+  Options options = Four();
+  options.check = false;
+  options.iters = 3;
+  options.warmup = 120;
+  options.warmup_seconds = 2;
+  options.settings = {{.name = "learns", .codec = "auto"},
+                      {.name = "fixed codec", .codec = "gap"},
+                      {.name = "fixed threshold", .codec = "auto", .threshold = 0.5}};
+  ASSERT_TRUE(Measure(team, backend, kProblem, options).ok());
+  EXPECT_EQ(backend.runs, 20 + 3 + 3 + 3 * 4);
+}
+
 TEST(Measure, FindsAWrongElement) {
   Alone team;
   Copy backend(/*faulty=*/true, /*in_place=*/false);
