@@ -31,19 +31,10 @@ namespace {
 // From this operation on: a change that is taken back.
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-// Of a density, before plans are chosen anew: noise must not stop the operations again and again.
-constexpr double kNews = 1.5;
-
-bool IsNews(double seen, double known) {
-  return seen > 0 && (seen > known * kNews || seen * kNews < known);
-}
-
 }  // namespace
 
 void Engine::NoteDensity(NodeGroup& group, OpKind kind, const runtime::OpStats& stats) {
-  if (stats.input_elements == 0) return;
-  group.seen_densities[static_cast<size_t>(kind)] =
-      static_cast<double>(stats.input_nnz) / static_cast<double>(stats.input_elements);
+  group.seen_densities[static_cast<size_t>(kind)].Saw(stats.input_nnz, stats.input_elements);
 }
 
 bool Engine::LeadsTuning(const NodeGroup& group) {
@@ -73,8 +64,11 @@ void Engine::ReviewTuning(CommEntry& entry) {
   LookUpModel(group);
   wanted.table = group.table;
   for (size_t kind = 0; kind < wanted.densities.size(); ++kind) {
-    const double seen = group.seen_densities[kind];
-    if (IsNews(seen, wanted.densities[kind])) wanted.densities[kind] = seen;
+    policy::DensityWatch& seen = group.seen_densities[kind];
+    if (const auto news = seen.News(wanted.densities[kind])) {
+      wanted.densities[kind] = *news;
+      seen.Taken();
+    }
   }
   if (wanted == group.tuning) return;
   TuningChange change{.epoch = ++group.last_epoch, .tuning = wanted};

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "collective/policy/density_watch.h"
 #include "collective/policy/settings.h"
 #include "collective/policy/tuning.h"
 #include "collective/runtime/node_scope.h"
@@ -171,8 +172,8 @@ struct NodeGroup {
   // The leader's: what it has learned, and of that what is about a communicator of this shape.
   std::shared_ptr<const policy::PlanModel> model;
   std::shared_ptr<const policy::PlanTable> table;
-  // Of a rank's input, by OpKind, as the last operation counted it here; 0: none has.
-  std::array<double, policy::kDensityCount> seen_densities{};
+  // Of a rank's input, by OpKind, as operations counted it here.
+  std::array<policy::DensityWatch, policy::kDensityCount> seen_densities{};
 };
 
 struct CommEntry {
