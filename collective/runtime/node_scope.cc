@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "collective/plan/check.h"
 #include "collective/plan/make_plan.h"
+#include "collective/policy/plan_table.h"
 #include "collective/policy/slice.h"
 #include "collective/runtime/cuda/gpu_plan.h"
 #include "collective/runtime/cuda/make_gpu_task.h"
@@ -25,14 +26,18 @@ constexpr size_t kMaxPlans = 64;
 // Trials that are kept: a program has few kinds of operations that differ so much.
 constexpr size_t kMaxTrials = 256;
 
-// Operations that go the same way: of one kind, element type and algorithm, about as large, of the
-// same expected density. The same on all nodes.
-uint64_t DigestOf(const OpDesc& op, policy::Algorithm algorithm, double density) {
+// Operations that go the same way: of one kind, element type and plan, about as large and as dense,
+// on the same memory, and alike in whether sparse frames can pay at all. The same on all nodes.
+uint64_t DigestOf(const OpDesc& op, const policy::Choice& choice, const policy::Tuning& tuning,
+                  bool on_gpu) {
+  const bool stays_dense = policy::CodecFor(tuning, op) == policy::Codec::kDense;
   uint64_t digest = Mix(0, static_cast<uint64_t>(op.kind));
   digest = Mix(digest, static_cast<uint64_t>(op.dtype));
-  digest = Mix(digest, static_cast<uint64_t>(algorithm));
+  digest = Mix(digest, static_cast<uint64_t>(choice.algorithm));
+  digest = Mix(digest, choice.slice_bytes);
   digest = Mix(digest, static_cast<uint64_t>(std::bit_width(op.count)));
-  return Mix(digest, std::bit_cast<uint64_t>(density));
+  digest = Mix(digest, policy::DensityClass(tuning.densities[static_cast<size_t>(op.kind)]));
+  return Mix(digest, (on_gpu ? 2 : 0) + (stays_dense ? 1 : 0));
 }
 
 }  // namespace
@@ -92,17 +97,24 @@ absl::StatusOr<const NodeScope::Planned*> NodeScope::PlanFor(const OpDesc& op,
   return &planned;
 }
 
-NodeScope::OnTrial NodeScope::TryNext(const OpDesc& op, policy::Algorithm algorithm,
-                                      const policy::Tuning& tuning) {
-  const uint64_t key = DigestOf(op, algorithm, tuning.densities[static_cast<size_t>(op.kind)]);
+NodeScope::OnTrial NodeScope::TryNext(const OpDesc& op, const policy::Choice& choice,
+                                      const policy::Tuning& tuning, bool on_gpu) {
+  const uint64_t key = DigestOf(op, choice, tuning, on_gpu);
   auto found = trials_.find(key);
   if (found == trials_.end()) {
-    if (trials_.size() >= kMaxTrials) trials_.clear();
-    std::vector<policy::Way> ways = policy::WaysToTry(algorithm, tuning, op, topology_);
+    if (trials_.size() >= kMaxTrials) trials_.erase(LeastRecent());
+    std::vector<policy::Way> ways = policy::WaysToTry(choice.algorithm, tuning, op, topology_);
     const policy::Trials trials(ways.size());
     found = trials_.try_emplace(key, Trial{op.kind, std::move(ways), trials}).first;
   }
+  found->second.used = ++trials_used_;
   return {.operations = key, .trial = &found->second, .way = found->second.trials.Next()};
+}
+
+std::map<uint64_t, NodeScope::Trial>::iterator NodeScope::LeastRecent() {
+  return std::min_element(trials_.begin(), trials_.end(), [](const auto& a, const auto& b) {
+    return a.second.used < b.second.used;
+  });
 }
 
 void NodeScope::Note(OpKind kind, const OpStats& stats, int64_t took_ns) {
@@ -154,7 +166,7 @@ absl::StatusOr<PlannedTask> NodeScope::MakeTask(const OpDesc& op,
   options.settings = settings;
   on_trial_.reset();
   if (policy::LeavesAllOpen(settings) && settings.lossy.format == Format::kDense) {
-    on_trial_ = TryNext(op, algorithm, tuning);
+    on_trial_ = TryNext(op, choice, tuning, OnGpu(local));
     options.settings = policy::Apply(settings, on_trial_->trial->ways[on_trial_->way]);
   }
   options.costs = tuning.costs;

@@ -111,6 +111,7 @@ class NodeScope {
     std::vector<policy::Way> ways;
     policy::Trials trials;
     std::optional<size_t> led = {};  // what TakeNews() has told
+    uint64_t used = 0;               // by trials_used_
   };
   struct OnTrial {
     uint64_t operations;
@@ -123,7 +124,9 @@ class NodeScope {
   // Valid until the next call.
   absl::StatusOr<const Planned*> PlanFor(const OpDesc& op, policy::Algorithm algorithm);
   // Valid until the next call.
-  OnTrial TryNext(const OpDesc& op, policy::Algorithm algorithm, const policy::Tuning& tuning);
+  OnTrial TryNext(const OpDesc& op, const policy::Choice& choice, const policy::Tuning& tuning,
+                  bool on_gpu);
+  std::map<uint64_t, Trial>::iterator LeastRecent();
 
   const std::vector<uint32_t> node_of_rank_;
   const policy::Topology topology_;
@@ -132,6 +135,7 @@ class NodeScope {
   std::map<PlanKey, Planned> plans_;
   std::array<policy::Habit, kOpKindCount> habits_{};
   std::map<uint64_t, Trial> trials_;
+  uint64_t trials_used_ = 0;         // how often any was
   std::optional<OnTrial> on_trial_;  // the last task
   std::optional<Lead> news_;
 };

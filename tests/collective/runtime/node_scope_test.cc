@@ -95,20 +95,26 @@ TEST(NodeScopeTest, EveryAlgorithmOverUcx) {
   }
 }
 
+struct Tried {
+  RedOp redop = RedOp::kSum;
+  double density = 0.02;  // as the nodes agreed on it
+};
+
 // Where codec and thresholds are auto, ways to send are tried. Runs one such operation, which takes
 // each node the time that it is asked for by its number and the way, and must come out right; says
 // which ways the nodes went.
 std::vector<std::string> TryOnce(UcxNodes* nodes, uint64_t sequence,
-                                 const std::function<int64_t(uint32_t, const std::string&)>& took) {
+                                 const std::function<int64_t(uint32_t, const std::string&)>& took,
+                                 const Tried& tried = {}) {
   ClusterCase c;
   c.algorithm = Algorithm::kSplit;
-  c.op = {.kind = OpKind::kAllReduce, .count = 20'000};
+  c.op = {.kind = OpKind::kAllReduce, .redop = tried.redop, .count = 20'000};
   c.node_of_rank = {0, 1};
   c.sparsity = 0.98;
   c.settings = {.pici = policy::kAutoThresholds, .coo = policy::kAutoThresholds};
   policy::Tuning tuning;
   tuning.algorithm = c.algorithm;
-  tuning.densities.fill(0.02);
+  tuning.densities.fill(tried.density);
   const std::vector<Bytes> inputs = InputsOf(c);
   RankMemory memory(c.op, inputs, false, false);
   std::vector<std::thread> threads;
@@ -141,6 +147,37 @@ TEST(NodeScopeTest, TheWayThatWasFastestStays) {
   }
   EXPECT_EQ(ways.front(), "model");
   EXPECT_THAT(ways, ::testing::IsSupersetOf({"pici", "coo", "gap"}));
+  EXPECT_THAT(std::vector<std::string>(ways.end() - 10, ways.end()), ::testing::Each("coo"));
+}
+
+TEST(NodeScopeTest, DensitiesThatVaryALittleAreTriedAsOne) {
+  UcxNodes nodes({0, 1});
+  std::mt19937_64 random(TestSeed());
+  std::uniform_real_distribution<double> density(0.018, 0.022);
+  std::vector<std::string> ways;
+  for (uint64_t sequence = 0; sequence < 40; ++sequence) {
+    ways.push_back(TryOnce(&nodes, sequence,
+                           [](uint32_t, const std::string& way) { return way == "coo" ? 50 : 80; },
+                           {.density = density(random)})[0]);
+  }
+  EXPECT_THAT(std::vector<std::string>(ways.end() - 10, ways.end()), ::testing::Each("coo"));
+}
+
+// A maximum has one way, as it always goes dense; a sum has several.
+TEST(NodeScopeTest, WhatStaysDenseIsNotTriedAlongWithSums) {
+  UcxNodes nodes({0, 1});
+  std::vector<std::string> ways;
+  for (uint64_t sequence = 0; sequence < 80; ++sequence) {
+    const bool is_max = sequence % 2 == 0;
+    const std::string way = TryOnce(
+        &nodes, sequence, [](uint32_t, const std::string& way) { return way == "coo" ? 50 : 80; },
+        {.redop = is_max ? RedOp::kMax : RedOp::kSum})[0];
+    if (is_max) {
+      EXPECT_EQ(way, "model");
+    } else {
+      ways.push_back(way);
+    }
+  }
   EXPECT_THAT(std::vector<std::string>(ways.end() - 10, ways.end()), ::testing::Each("coo"));
 }
 
