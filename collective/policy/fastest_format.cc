@@ -33,16 +33,15 @@ Forecast Foresee(const Costs& costs, Format format, const Sending& what) {
 Outlook Compare(const Costs& costs, Codec codec, const Sending& what) {
   SPCCL_CHECK(codec != Codec::kDense);
   Outlook outlook{.sparse = {}, .dense = Foresee(costs, Format::kDense, what), .other_sparse = {}};
-  if (codec != Codec::kAuto || what.link == Link::kIntra) {
-    outlook.sparse = Foresee(costs, SparseFormat(codec, what.density), what);
-    return outlook;
-  }
+  const bool open = codec == Codec::kAuto && what.link == Link::kInter;
+  if (!open) outlook.sparse = Foresee(costs, SparseFormat(codec, what.density), what);
+  if (what.link == Link::kIntra) return outlook;
   Forecast all[std::size(kAutoFormats)];
   for (size_t i = 0; i < std::size(all); ++i) all[i] = Foresee(costs, kAutoFormats[i], what);
   std::stable_sort(std::begin(all), std::end(all),
                    [](const Forecast& a, const Forecast& b) { return a.seconds < b.seconds; });
-  outlook.sparse = all[0];
-  outlook.other_sparse = all[1];
+  if (open) outlook.sparse = all[0];
+  outlook.other_sparse = all[all[0].format == outlook.sparse.format ? 1 : 0];
   return outlook;
 }
 

@@ -52,8 +52,8 @@ struct Sending {
 // a tenth.
 Forecast Foresee(const Costs& costs, Format format, const Sending& what);
 
-// The fastest sparse format of those that `codec` may use, the next one, if there are several, and
-// dense.
+// The fastest sparse format of those that `codec` may use; dense; and between nodes, to be told,
+// the fastest other format that codec auto might have taken.
 struct Outlook {
   Forecast sparse, dense;
   std::optional<Forecast> other_sparse;

@@ -120,7 +120,7 @@ void SendPolicy::Tell(const Outlook& outlook, uint64_t elements, Decision* decis
   const bool dense = decision->format == Format::kDense;
   Forecast chosen = dense ? outlook.dense : outlook.sparse;
   Forecast other = dense ? outlook.sparse : outlook.dense;
-  if (!dense && outlook.other_sparse && outlook.other_sparse->seconds < other.seconds) {
+  if (outlook.other_sparse && outlook.other_sparse->seconds < other.seconds) {
     other = *outlook.other_sparse;
   }
   for (Forecast* const forecast : {&chosen, &other}) {

@@ -95,8 +95,26 @@ TEST(FastestFormatTest, ComparesAsThePlainOracleDoes) {
   }
 }
 
-TEST(FastestFormatTest, AFixedCodecIsComparedWithDenseOnly) {
-  const Outlook outlook = Compare(Of(1e8), Codec::kPiciColumn, SendingAt(0.1));
+TEST(FastestFormatTest, AFixedCodecIsTakenAndWhatWouldBeFasterIsTold) {
+  std::mt19937_64 random(TestSeed());
+  std::uniform_real_distribution<double> share(0, 1);
+  for (int i = 0; i < 100; ++i) {
+    const Costs costs = Of(std::pow(10, 7 + 3 * share(random)));
+    const Sending what = SendingAt(share(random) * share(random));
+    const Outlook open = Compare(costs, Codec::kAuto, what);
+    for (const Codec codec : {Codec::kPici, Codec::kCoo, Codec::kGap, Codec::kPiciColumn}) {
+      const Outlook outlook = Compare(costs, codec, what);
+      EXPECT_EQ(outlook.sparse.format, SparseFormat(codec, what.density));
+      EXPECT_EQ(outlook.sparse.seconds, OracleSeconds(costs, outlook.sparse.format, what));
+      ASSERT_TRUE(outlook.other_sparse.has_value());
+      const bool is_first = outlook.sparse.format == open.sparse.format;
+      EXPECT_EQ(outlook.other_sparse->format, (is_first ? *open.other_sparse : open.sparse).format);
+    }
+  }
+}
+
+TEST(FastestFormatTest, AFixedCodecWithinANodeIsComparedWithDenseOnly) {
+  const Outlook outlook = Compare(Of(1e8), Codec::kPiciColumn, SendingAt(0.1, Link::kIntra));
   EXPECT_EQ(outlook.sparse.format, Format::kPiciColumn);
   EXPECT_FALSE(outlook.other_sparse.has_value());
   EXPECT_EQ(outlook.dense.format, Format::kDense);
