@@ -22,6 +22,7 @@ MIB = 1 << 20
 TUNED = ("glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:"
          "glibc.malloc.trim_threshold=8589934592")
 MPI_ALL_REDUCE = ["auto", "recursive_doubling", "ring", "segmented_ring", "rabenseifner"]
+MPI_REDUCE_SCATTER = ["reduce_scatter", "reduce_scatter_block"]
 GLOO_ALL_REDUCE = ["ring", "bcube", "halving_doubling", "ring_chunked"]
 NEAR = 1.3  # of the best: who goes on after the first round
 KEPT = 4  # at most, a variant
@@ -120,17 +121,23 @@ class Runner:
                                    "--bytes", case.size, "--threads", os.cpu_count(), "--json"], {})
 
 
+def mpi_algorithms(op, ranks):
+    """Those of Open MPI that may be the fastest."""
+    several = {"all_reduce": MPI_ALL_REDUCE, "reduce_scatter": MPI_REDUCE_SCATTER}
+    if ranks > 2:
+        several["all_gather"] = ["auto", "ring", "neighbor"]
+    return several.get(op, ["auto"])
+
+
 def peers_of(case, runner):
     """All that may be the fastest."""
     peers = []
     for tuned in (False, True):
         if runner.has("mpi-perf") and shutil.which("mpirun"):
-            algos = {"all_reduce": MPI_ALL_REDUCE,
-                     "reduce_scatter": ["reduce_scatter", "reduce_scatter_block"]}
             # More ranks than cores must yield; else both are tried.
             yields = [True] if case.ranks > os.cpu_count() else [False, True]
             peers += [Peer("mpi-perf", algo, tuned, how)
-                      for algo in algos.get(case.op, ["auto"]) for how in yields]
+                      for algo in mpi_algorithms(case.op, case.ranks) for how in yields]
         if runner.has("gloo-perf"):
             algos = GLOO_ALL_REDUCE if case.op == "all_reduce" else ["auto"]
             peers += [Peer("gloo-perf", algo, tuned) for algo in algos]

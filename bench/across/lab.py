@@ -14,7 +14,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
-from compare import GLOO_ALL_REDUCE, MPI_ALL_REDUCE, TUNED, machine  # noqa: E402
+from compare import GLOO_ALL_REDUCE, TUNED, machine, mpi_algorithms  # noqa: E402
 from netlab import Lab, daemon_arguments, make_certificates  # noqa: E402
 
 MIB = 1 << 20
@@ -182,12 +182,6 @@ def mpirun(place, peer):
     if peer.tuned:  # what mpirun passes on to other hosts
         command += ["-x", "GLIBC_TUNABLES"]
     return command
-
-
-def mpi_algorithms(op, ranks):
-    if op == "all_reduce":
-        return MPI_ALL_REDUCE
-    return ["auto", "ring", "neighbor"] if ranks > 2 else ["auto"]
 
 
 def peers_for(runner, op, ranks, quick=False):

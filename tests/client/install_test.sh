@@ -29,7 +29,6 @@ cmake --build "$scratch/build" >/dev/null
 
 pc=$(find "$scratch/prefix" -name spccl.pc)
 export PKG_CONFIG_PATH="${pc%/*}"
-flags="--define-variable=prefix=$scratch/prefix"
-libdir=$(pkg-config $flags --variable=libdir spccl)
-cc "$scratch/project/main.c" $(pkg-config $flags --cflags --libs spccl) -o "$scratch/user"
+libdir=$(pkg-config --variable=libdir spccl)
+cc "$scratch/project/main.c" $(pkg-config --cflags --libs spccl) -o "$scratch/user"
 LD_LIBRARY_PATH="$libdir" "$scratch/user"
