@@ -47,6 +47,12 @@ def fixed_settings(options):
                       for threshold in (0, 0.25, 0.5, 0.75, 0.9, 1)]
 
 
+def label_of(setting):
+    """As in "coo from 0.75": the codec, and the share of zeros that it takes."""
+    fields = dict(part.split("=") for part in setting.split(","))
+    return fields["codec"] if setting == DENSE else f"{fields['codec']} from {fields['threshold']}"
+
+
 def launches(options):
     rates = options.rates.split(",")
     hosts = [int(h) for h in options.hosts.split(",")]
@@ -91,9 +97,18 @@ class Sweep:
             self.path.unlink(missing_ok=True)
         self.lines = {}  # (launch, size) -> setting -> times
         self.again = {}  # the same, of the second run
-        if self.path.exists():
-            for text in self.path.read_text(encoding="utf-8").splitlines():
-                self.keep(json.loads(text))
+        self.read()
+
+    def read(self):
+        """What was measured before, but for half a line that it ended with."""
+        if not self.path.exists():
+            return
+        text = self.path.read_text(encoding="utf-8")
+        whole = text[:text.rfind("\n") + 1]
+        if whole != text:
+            self.path.write_text(whole, encoding="utf-8")
+        for line in whole.splitlines():
+            self.keep(json.loads(line))
 
     def keep(self, record):
         key = (Launch(*record["launch"]), record["bytes"])
@@ -162,7 +177,7 @@ class Point:
         launch = self.launch
         return [launch.rate, launch.hosts, f"{launch.sparsity:.2%}", launch.positions,
                 f"{self.size >> 10} KiB", f"{self.times[AUTO] / 1e3:.3f}",
-                self.best().replace(",threshold", ""), f"{self.times[self.best()] / 1e3:.3f}",
+                label_of(self.best()), f"{self.times[self.best()] / 1e3:.3f}",
                 f"{self.of_best():.3f}", f"{self.of_dense():.3f}",
                 "" if self.holds() else "MISS"]
 
