@@ -14,6 +14,17 @@ using host::CheckPlace;
 using host::Fault;
 using host::LoadAt;
 
+// Set bits of a word, without the instruction, which this file's target may lack: std::popcount is
+// a call and looks each byte up there.
+constexpr uint64_t OnesOf(uint64_t word) {
+  constexpr uint64_t kPairs = 0x5555555555555555, kFours = 0x3333333333333333;
+  constexpr uint64_t kBytes = 0x0f0f0f0f0f0f0f0f, kOneInEach = 0x0101010101010101;
+  word -= word >> 1 & kPairs;
+  word = (word & kFours) + (word >> 2 & kFours);
+  return ((word + (word >> 4)) & kBytes) * kOneInEach >> 56;
+}
+static_assert(OnesOf(0) == 0 && OnesOf(~uint64_t{0}) == 64 && OnesOf(0x8000'0001'0000'7001) == 6);
+
 // The header's fixed fields: those that say what kind of frame this is.
 FrameFault CheckIdentity(const FrameHeader& header) {
   if (header.magic != kFrameMagic) {
@@ -94,7 +105,7 @@ FrameFault CheckPici(const uint8_t* frame, const FrameHeader& header, const Fram
     }
     const uint64_t words = layout.bitmap + tile * kTileWords * 8;
     for (uint64_t w = 0; w < kTileWords; ++w) {
-      prefix += static_cast<uint64_t>(std::popcount(LoadAt<uint64_t>(frame, words + 8 * w)));
+      prefix += OnesOf(LoadAt<uint64_t>(frame, words + 8 * w));
     }
   }
   if (prefix != header.nnz) {
@@ -129,7 +140,7 @@ uint64_t CountOnes(const uint8_t* bits, uint64_t from, uint64_t to) {
   uint64_t count = 0;
   for (; from < to && from % 8 != 0; ++from) count += BitAt(bits, from);
   for (; from + 64 <= to; from += 64) {
-    count += static_cast<uint64_t>(std::popcount(LoadAt<uint64_t>(bits, from / 8)));
+    count += OnesOf(LoadAt<uint64_t>(bits, from / 8));
   }
   for (; from < to; ++from) count += BitAt(bits, from);
   return count;
