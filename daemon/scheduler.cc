@@ -144,9 +144,9 @@ int64_t Scheduler::OldestSliceNanos(int64_t now_ns) const {
 }
 
 void Scheduler::Run(Channel& channel) {
-  // Between two tasks' slices it lets whoever waits for the core go first: a rank that was told a
-  // result, say. On Linux 6.18 a yield forfeits what is left of the thread's own slice, so that is
-  // a short one.
+  // Between two tasks' slices, once its own has passed, it lets whoever waits for the core go
+  // first: a rank that was told a result, say. On Linux 6.18 a yield forfeits what is left of the
+  // thread's own slice, so that is a short one.
   (void)SetCpuSlice(kShortestCpuSliceNs);
   const std::unique_ptr<std::byte[], AlignedDeleter> memory(new (std::align_val_t{64})
                                                                 std::byte[runtime::kScratchBytes]);
@@ -155,6 +155,7 @@ void Scheduler::Run(Channel& channel) {
   runtime::SpanRing::SetOfThisThread(spans);
   // What lies between two slices is charged to the second.
   int64_t charged_until_ns = thread_clock_();
+  int64_t yielded_ns = charged_until_ns;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     FairQueue::Turn turn = queue_.Next();
@@ -175,7 +176,10 @@ void Scheduler::Run(Channel& channel) {
     const runtime::Progress progress = entry->task->RunOne(scratch);
     channel.slice_began_ns.store(0, std::memory_order_relaxed);
     const int64_t spent_ns = thread_clock_();
-    ::sched_yield();
+    if (spent_ns - yielded_ns >= kShortestCpuSliceNs) {
+      yielded_ns = spent_ns;
+      ::sched_yield();
+    }
     lock.lock();
     queue_.End(turn, spent_ns - std::exchange(charged_until_ns, spent_ns));
     if (progress == runtime::Progress::kDone) queue_.Remove(entry);
