@@ -6,7 +6,7 @@
   thresholds-*.png speed relative to dense sends, by the thresholds within and between hosts
   channels.png     time by the number of channels
   wire.png         bytes of frames over what entropy allows, by the share of zeros
-  phases-*.png     where the time of an operation went
+  phases-*.png     where the time of an operation went: how many threads worked in each phase
   model-*.png      what the cost model expects: how many times as fast as dense, by the number of GPUs
 
 Read: thresholds.csv and channels.csv of `bench/across.sh sweeps`, measurements.csv of all of
@@ -27,7 +27,7 @@ import sys
 
 MIB = 1 << 20
 PALETTE = "set palette defined (0 '#3b4cc0', 0.5 '#dddddd', 1 '#b40426')"
-PHASES = ["encode", "send", "reduce", "receive_wait", "room_wait"]
+PHASES = ["encode", "send", "reduce"]  # in which threads work; waits of many slices overlap
 # What makes the data of a kind of plot.
 MAKES = {
     "heat": "bench/across.sh targets, or spccl-perf --json with several --sizes and --ranks",
@@ -276,22 +276,22 @@ plot {', '.join(curves)}, 1 with lines lc rgb 'black' title 'limit'
 
 
 def plot_phases(data, out):
-    """Threads' time and participants' waiting, stacked, by size and share of zeros."""
+    """Threads at work, stacked by phase, by size and share of zeros."""
     made = 0
     for (op, ranks), lines in grouped(data.spent, lambda r: (r["op"], r["ranks"])).items():
         lines = sorted(lines, key=lambda r: (r["bytes"], r["sparsity"]))
         rows = [[f"\"{size_name(line['bytes'])} {line['sparsity']:.1%}\"",
-                 *(f"{line['spent_us'].get(phase, 0) / 1e3:.4f}" for phase in PHASES)]
+                 *(f"{line['spent_us'].get(phase, 0) / line['time_us_mean']:.4f}" for phase in PHASES)]
                 for line in lines]
         bars = ", ".join(f"$data using {i + 2}{':xtic(1)' if i == 0 else ''} "
-                         f"title '{phase.replace('_', ' ')}'" for i, phase in enumerate(PHASES))
+                         f"title '{phase}'" for i, phase in enumerate(PHASES))
         gnuplot(out / f"phases-{file_name(op, ranks)}.png",
-                f"{op}, {ranks} ranks: time of all threads, and waiting", block("data", rows) + f"""
+                f"{op}, {ranks} ranks: threads at work", block("data", rows) + f"""
 set style data histograms
 set style histogram rowstacked
 set style fill solid 0.8
 set boxwidth 0.8
-set ylabel 'ms an operation'
+set ylabel 'threads, mean over the operation'
 set xtics rotate by -35
 set yrange [0:*]
 set key outside right top
