@@ -217,7 +217,7 @@ absl::StatusOr<int> SweepAndLearn(const Wish& wish) {
   SweepEnd end;
   if (wish.train_only) {
     SPCCL_ASSIGN_OR_RETURN(const std::vector<Sample> samples, ReadSamples(wish.sweep.csv));
-    end.channels = BestChannels(wish.sweep, samples);
+    end.channels = BestChannels(wish.sweep, samples).best.value_or(0);
   } else {
     SPCCL_ASSIGN_OR_RETURN(end, Sweep(wish.sweep, interrupted));
   }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/view.h"
@@ -104,6 +107,22 @@ bool IsDone(const Launch& launch, uint32_t rounds, const Counts& counts) {
   });
 }
 
+// What auto took in each case with this number; nothing if some case was not measured with it.
+std::optional<std::vector<double>> MediansOf(const SweepOptions& options, uint32_t channels,
+                                             const std::vector<Sample>& samples) {
+  std::vector<double> medians;
+  for (const Launch& launch : ChannelLaunches(options)) {
+    if (launch.at.channels != channels) continue;
+    std::vector<double> times;
+    for (const Sample& sample : samples) {
+      if (sample.at == launch.at && sample.way == "auto") times.push_back(sample.time_us);
+    }
+    if (times.empty()) return std::nullopt;
+    medians.push_back(Median(times));
+  }
+  return medians;
+}
+
 class Sweeper {
  public:
   Sweeper(const SweepOptions& options, const std::atomic<bool>& interrupt)
@@ -113,12 +132,28 @@ class Sweeper {
     SPCCL_ASSIGN_OR_RETURN(samples_, ReadSamples(options_.csv));
     for (const Sample& sample : samples_) ++counts_[{sample.at, sample.way}];
     SPCCL_RETURN_IF_ERROR(RunAll("channels", ChannelLaunches(options_)));
-    end_.channels = BestChannels(options_, samples_);
+    if (end_.interrupted) return end_;
+    SPCCL_RETURN_IF_ERROR(ChooseChannels());
     SPCCL_RETURN_IF_ERROR(RunAll("plans", PlanLaunches(options_, end_.channels)));
     return end_;
   }
 
  private:
+  absl::Status ChooseChannels() {
+    const ChannelChoice choice = BestChannels(options_, samples_);
+    if (!choice.left_out.empty()) {
+      std::fprintf(stderr, "left out, not measured in every case: %s channels\n",
+                   absl::StrJoin(choice.left_out, ", ").c_str());
+    }
+    if (!choice.best) {
+      return absl::FailedPreconditionError(
+          "no number of channels was measured in every case, expected at least one; the same "
+          "command tries those that failed again");
+    }
+    end_.channels = *choice.best;
+    return absl::OkStatus();
+  }
+
   // Each round over all of them, so that what changes in the meantime changes all alike.
   absl::Status RunAll(const std::string& title, const std::vector<Launch>& launches) {
     ProgressBar bar(title, launches.size() * options_.rounds);
@@ -207,31 +242,29 @@ std::vector<Launch> PlanLaunches(const SweepOptions& options, uint32_t channels)
   return launches;
 }
 
-uint32_t BestChannels(const SweepOptions& options, const std::vector<Sample>& samples) {
-  if (options.channels.size() < 2) return options.channels.front();
-  // By case, without the channels: the median for each number of them.
-  std::map<Case, std::map<uint32_t, std::vector<double>>> times;
-  for (const Launch& launch : ChannelLaunches(options)) {
-    Case at = launch.at;
-    at.channels = 0;
-    for (const Sample& sample : samples) {
-      if (sample.at == launch.at && sample.way == "auto") {
-        times[at][launch.at.channels].push_back(sample.time_us);
-      }
-    }
-  }
+ChannelChoice BestChannels(const SweepOptions& options, const std::vector<Sample>& samples) {
+  if (options.channels.size() < 2) return {.best = options.channels.front()};
+  ChannelChoice choice;
+  // Of those with a time of each case: with one less, the sum would be less too.
   std::map<uint32_t, double> log_sum;
-  for (const auto& [at, by_channels] : times) {
-    for (const auto& [channels, values] : by_channels)
-      log_sum[channels] += std::log(Median(values));
+  size_t cases = 0;
+  for (const uint32_t channels : options.channels) {
+    const std::optional<std::vector<double>> medians = MediansOf(options, channels, samples);
+    if (!medians) {
+      choice.left_out.push_back(channels);
+      continue;
+    }
+    double& sum = log_sum[channels] = 0;
+    for (const double median : *medians) sum += std::log(median);
+    cases = medians->size();
   }
-  if (log_sum.empty()) return 0;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [channels, sum] : log_sum) least = std::min(least, sum);
-  const double slack = std::log1p(kTie) * static_cast<double>(times.size());
-  return std::find_if(log_sum.begin(), log_sum.end(),
-                      [&](const auto& one) { return one.second <= least + slack; })
-      ->first;
+  const double slack = std::log1p(kTie) * static_cast<double>(cases);
+  const auto fewest = std::find_if(log_sum.begin(), log_sum.end(),
+                                   [&](const auto& one) { return one.second <= least + slack; });
+  if (fewest != log_sum.end()) choice.best = fewest->first;
+  return choice;
 }
 
 absl::StatusOr<SweepEnd> Sweep(const SweepOptions& options, const std::atomic<bool>& interrupt) {

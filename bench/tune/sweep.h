@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,13 @@ struct Launch {
 std::vector<Launch> ChannelLaunches(const SweepOptions& options);
 std::vector<Launch> PlanLaunches(const SweepOptions& options, uint32_t channels);
 
-// Of those that were measured, the fewest channels that are within 2% of the best, by the mean of
-// times relative to the best; options.channels[0] if there is one only.
-uint32_t BestChannels(const SweepOptions& options, const std::vector<Sample>& samples);
+// Of the numbers that were measured in every case, the fewest channels that are within 2% of the
+// best, by the mean of times relative to the best; options.channels[0] if there is one only.
+struct ChannelChoice {
+  std::optional<uint32_t> best{};    // nothing if none was measured in every case
+  std::vector<uint32_t> left_out{};  // not measured in every case: some launch failed
+};
+ChannelChoice BestChannels(const SweepOptions& options, const std::vector<Sample>& samples);
 
 // How a sweep ended.
 struct SweepEnd {

@@ -16,16 +16,21 @@
 namespace spccl::tune {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
 // Says a line for each --settings, and notes that it ran. With a file "stall" beside it, it waits
-// for its end instead, after it has made "stalled"; with "broken", it fails.
+// for its end instead, after it has made "stalled"; with "broken", it fails; with "broken-64", it
+// fails with 64 channels and no zeros.
 constexpr char kScript[] = R"(#!/bin/sh
 folder=$(dirname "$0")
 echo "$@" >> "$folder/ran"
 if [ -e "$folder/broken" ]; then echo "no such host" >&2; exit 2; fi
 if [ -e "$folder/stall" ]; then touch "$folder/stalled"; sleep 60 & wait; exit 1; fi
+case "$* " in *"--sparsity 0 "*"--channels=64 "*)
+  if [ -e "$folder/broken-64" ]; then echo "no memory" >&2; exit 2; fi ;;
+esac
 channels=1
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -127,6 +132,27 @@ TEST_F(SweepTest, TheBestNumberOfChannelsIsFoundFirst) {
   EXPECT_EQ(end->channels, 32u);  // 1000 / 32 + 32 is the least
   EXPECT_EQ(end->ran, 8 + 4);
   EXPECT_EQ(Gather(*ReadSamples(options_.csv), 32).size(), 4u);
+}
+
+TEST_F(SweepTest, ANumberOfChannelsThatFailedSomewhereIsNotChosen) {
+  std::ofstream(path("broken-64")) << "";
+  options_.channels = {1, 8, 64};
+  ::testing::internal::CaptureStderr();
+  const auto end = Sweep(options_, interrupt_);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("left out, not measured in every case: 64 channels"));
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->failed, 1);
+  EXPECT_EQ(end->channels, 8u);  // 64 would be the best of these
+  EXPECT_THAT(BestChannels(options_, *ReadSamples(options_.csv)).left_out, ElementsAre(64));
+}
+
+TEST_F(SweepTest, WithoutAMeasuredNumberOfChannelsNoPlanIsMeasured) {
+  std::ofstream(path("broken")) << "";
+  options_.channels = {1, 8};
+  const auto end = Sweep(options_, interrupt_);
+  EXPECT_THAT(std::string(end.status().message()), HasSubstr("no number of channels"));
+  EXPECT_EQ(Launches(), 4);
 }
 
 TEST(ProcessTest, TellsHowItEnded) {
