@@ -179,7 +179,7 @@ std::map<Cell, int> MeasuredCells(const std::vector<Measured>& cases,
 }
 
 // A table for each shape between those that were measured: where it was measured, the fastest;
-// between, what the machine says.
+// between, what the machine says; what is denser than all of them is the cost model's.
 void FillGrids(const std::vector<Measured>& cases, const Trainer& trainer, const Svm& svm,
                Learned* learned) {
   Bounds nodes, ranks, sizes, densities;
@@ -197,7 +197,8 @@ void FillGrids(const std::vector<Measured>& cases, const Trainer& trainer, const
       grid.first_size = sizes.low;
       grid.densities = densities.high + 1;
       for (uint32_t size = sizes.low; size <= sizes.high; ++size) {
-        for (uint32_t density = 0; density < grid.densities; ++density) {
+        grid.picks.insert(grid.picks.end(), densities.low, policy::Pick{});  // denser: not measured
+        for (uint32_t density = densities.low; density < grid.densities; ++density) {
           const auto found = known.find(Cell(shape, size, density));
           const int label = found != known.end()
                                 ? found->second

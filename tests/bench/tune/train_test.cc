@@ -89,6 +89,24 @@ TEST(TrainTest, TheTableIsTheMeasuredBestAndFillsWhatIsBetween) {
   EXPECT_EQ(find(2, 1000, 1), "auto");  // smaller than what was measured
 }
 
+TEST(TrainTest, WhatIsDenserThanWhatWasMeasuredIsLeftToTheCostModel) {
+  std::vector<Measured> cases = SyntheticCases(0.005, 1);
+  std::erase_if(cases, [](const Measured& one) { return one.at.sparsity < 0.9; });
+  const auto learned = Train(cases, {});
+  ASSERT_THAT(learned, IsOk());
+  for (const auto& [shape, grid] : learned->grids) {
+    policy::PlanTable table;
+    table.grids[static_cast<size_t>(OpKind::kAllReduce)] = grid;
+    for (uint64_t bytes = 64 << 10; bytes <= 64 << 20; bytes *= 2) {
+      for (const double density : {1.0, 0.5, 0.25}) {
+        EXPECT_EQ(table.Find(OpKind::kAllReduce, bytes, density), policy::Pick{}) << density;
+      }
+      EXPECT_EQ(policy::NameOf(table.Find(OpKind::kAllReduce, bytes, 0.1)), "recursive-doubling");
+      EXPECT_EQ(policy::NameOf(table.Find(OpKind::kAllReduce, bytes, 0.001)), "recursive-doubling");
+    }
+  }
+}
+
 TEST(TrainTest, ASingleBestWayNeedsNoMachine) {
   std::vector<Measured> cases = SyntheticCases(0, 1);
   for (Measured& one : cases) one.time_us = {{"split", 1}, {"two-level-ring", 2}};
