@@ -99,19 +99,15 @@ double Median(std::vector<double> values) {
 
 std::vector<Measured> Gather(const std::vector<Sample>& samples, uint32_t channels) {
   std::map<Case, std::map<std::string, std::vector<double>>> times;
-  std::map<Case, std::string> cost_model;
   for (const Sample& sample : samples) {
-    if (sample.at.channels != channels) continue;
-    if (sample.way == "auto") {
-      cost_model[sample.at] = sample.ran;
-    } else {
-      times[sample.at][sample.way].push_back(sample.time_us);
-    }
+    if (sample.at.channels == channels) times[sample.at][sample.way].push_back(sample.time_us);
   }
   std::vector<Measured> all;
-  for (const auto& [at, ways] : times) {
-    if (cost_model.count(at) == 0) continue;
-    Measured& measured = all.emplace_back(Measured{.at = at, .cost_model = cost_model[at]});
+  for (auto& [at, ways] : times) {
+    const auto by_cost_model = ways.extract("auto");
+    if (by_cost_model.empty() || ways.empty()) continue;
+    Measured& measured =
+        all.emplace_back(Measured{.at = at, .auto_us = Median(by_cost_model.mapped())});
     for (const auto& [way, values] : ways) measured.time_us[way] = Median(values);
   }
   return all;

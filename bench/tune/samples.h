@@ -46,7 +46,7 @@ absl::Status AppendSamples(const std::string& path, const std::vector<Sample>& s
 struct Measured {
   Case at;
   std::map<std::string, double> time_us{};  // by way; without "auto"
-  std::string cost_model{};                 // the way that "auto" went
+  double auto_us = 0;                       // what the cost model's choices took
 };
 // Those of this number of channels of which at least one way and "auto" were measured.
 std::vector<Measured> Gather(const std::vector<Sample>& samples, uint32_t channels);

@@ -31,7 +31,7 @@ struct TrainOptions {
 struct Score {
   int cases = 0;
   int right = 0;         // within a tie of the fastest that was measured
-  double mean_loss = 0;  // time over the fastest's, less 1
+  double mean_loss = 0;  // time over the fastest's, less 1; "auto" is one of what was measured
   double worst_loss = 0;
   double accuracy() const { return cases == 0 ? 0 : 1.0 * right / cases; }
 };

@@ -56,14 +56,16 @@ TEST(SamplesTest, AHalfLineIsCutOffAndAWrongOneNamed) {
 }
 
 TEST(SamplesTest, CasesHaveTheMedianOfTheirRounds) {
-  std::vector<Sample> samples = {Of(1, "auto", 9), Of(1, "split", 1), Of(1, "split", 3),
-                                 Of(1, "split", 7), Of(2, "split", 5)};
+  std::vector<Sample> samples = {Of(1, "auto", 9),  Of(1, "auto", 4),  Of(1, "auto", 5),
+                                 Of(1, "split", 1), Of(1, "split", 3), Of(1, "split", 7),
+                                 Of(2, "split", 5), Of(3, "auto", 5)};
   samples.push_back(Of(1, "split", 100));
   samples.back().at.channels = 4;
   const std::vector<Measured> cases = Gather(samples, 0);
-  ASSERT_EQ(cases.size(), 1u);  // of 2 bytes there is no "auto"
+  ASSERT_EQ(cases.size(), 1u);  // of 2 bytes there is no "auto", of 3 nothing else
   EXPECT_EQ(cases[0].time_us.at("split"), 3);
-  EXPECT_EQ(cases[0].cost_model, "split");
+  EXPECT_EQ(cases[0].auto_us, 5);
+  EXPECT_EQ(cases[0].time_us.count("auto"), 0u);
 }
 
 }  // namespace

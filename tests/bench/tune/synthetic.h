@@ -33,7 +33,7 @@ inline std::vector<Measured> SyntheticCases(double noise, uint64_t seed) {
         one.time_us["recursive-doubling"] = base * (doubling ? 1 : 1.4) * factor();
         one.time_us["split"] = base * (doubling ? 1.3 : 1) * factor();
         one.time_us["two-level-ring"] = base * 1.5 * factor();
-        one.cost_model = "split";
+        one.auto_us = one.time_us["split"];
         cases.push_back(one);
       }
     }

@@ -39,7 +39,7 @@ TEST(StratifiedFoldsTest, EveryLabelIsSpreadEvenly) {
 
 TEST(LabelTest, TiesGoToTheWayThatIsAmongTheFastestMostOften) {
   const auto with = [](double a, double b, double c) {
-    return Measured{.at = {}, .time_us = {{"a", a}, {"b", b}, {"c", c}}, .cost_model = "a"};
+    return Measured{.at = {}, .time_us = {{"a", a}, {"b", b}, {"c", c}}};
   };
   std::vector<std::string> ways;
   // b is within 2% of the fastest in the first three, c alone in the last.
@@ -109,11 +109,32 @@ TEST(TrainTest, WhatIsDenserThanWhatWasMeasuredIsLeftToTheCostModel) {
 
 TEST(TrainTest, ASingleBestWayNeedsNoMachine) {
   std::vector<Measured> cases = SyntheticCases(0, 1);
-  for (Measured& one : cases) one.time_us = {{"split", 1}, {"two-level-ring", 2}};
+  for (Measured& one : cases) {
+    one.time_us = {{"split", 1}, {"two-level-ring", 2}};
+    one.auto_us = 1;
+  }
   const auto learned = Train(cases, {});
   ASSERT_THAT(learned, IsOk());
   EXPECT_EQ(learned->held_out.accuracy(), 1);
   EXPECT_THAT(learned->ways, ::testing::ElementsAre("split"));
+}
+
+// Whatever plan it names, and whether that plan was measured by itself.
+TEST(TrainTest, TheCostModelsLossIsThatOfWhatItRan) {
+  std::vector<Measured> cases = SyntheticCases(0, 1);
+  for (Measured& one : cases) {
+    one.time_us = {{"split", 100}, {"two-level-ring", 200}};
+    one.auto_us = 110;
+  }
+  const auto slower = Train(cases, {});
+  ASSERT_THAT(slower, IsOk());
+  EXPECT_DOUBLE_EQ(slower->cost_model.mean_loss, 110.0 / 100 - 1);
+  EXPECT_EQ(slower->held_out.mean_loss, 0);
+  for (Measured& one : cases) one.auto_us = 80;
+  const auto faster = Train(cases, {});
+  ASSERT_THAT(faster, IsOk());
+  EXPECT_EQ(faster->cost_model.mean_loss, 0);
+  EXPECT_DOUBLE_EQ(faster->held_out.mean_loss, 100.0 / 80 - 1);
 }
 
 TEST(TrainTest, TooFewCasesAreRefused) {
