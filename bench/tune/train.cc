@@ -83,7 +83,7 @@ class Scale {
   Features low_, high_;
 };
 
-// Rows with their labels, of which some train a machine and others test it.
+// Cases to learn from: what is scaled and labelled is by these alone.
 class Trainer {
  public:
   Trainer(const std::vector<Measured>& cases, const TrainOptions& options)
@@ -98,32 +98,22 @@ class Trainer {
   const std::vector<std::string>& ways() const { return ways_; }
   const Scale& scale() const { return scale_; }
 
-  Svm Fit(const std::vector<size_t>& members, double c, double gamma) const {
-    std::vector<Features> rows;
-    std::vector<int> labels;
-    for (const size_t i : members) {
-      rows.push_back(rows_[i]);
-      labels.push_back(labels_[i]);
-    }
-    return Svm::Train(rows, labels, c, gamma);
-  }
-  void Test(const Svm& svm, const std::vector<size_t>& members, Score* score) const {
-    for (const size_t i : members) {
-      AddTo(score, cases_[i], TimeOf(cases_[i], ways_[svm.Predict(rows_[i])]), options_.tie);
-    }
+  Svm Fit(double c, double gamma) const { return Svm::Train(rows_, labels_, c, gamma); }
+  // Of a machine that was fitted to these cases, on one of them or another.
+  void Test(const Svm& svm, const Measured& measured, Score* score) const {
+    const std::string& way = ways_[svm.Predict(scale_.Of(measured.at))];
+    AddTo(score, measured, TimeOf(measured, way), options_.tie);
   }
 
-  // The parameters that lose least in cross-validation over `members`; in learned->c and ->gamma.
-  void Search(const std::vector<size_t>& members, Learned* learned) const {
-    std::vector<int> labels;
-    for (const size_t i : members) labels.push_back(labels_[i]);
-    const std::vector<int> fold = StratifiedFolds(labels, options_.folds, options_.seed + 1);
+  // The parameters that lose least in cross-validation; in learned->c and ->gamma.
+  void Search(Learned* learned) const {
+    const std::vector<int> fold = StratifiedFolds(labels_, options_.folds, options_.seed + 1);
     double least = std::numeric_limits<double>::infinity();
     // Of equals the smoothest, which says most of what lies between.
     for (int log_gamma = -5; log_gamma <= 5; log_gamma += 2) {
       for (int log_c = -1; log_c <= 11; log_c += 2) {
         const double c = std::exp2(log_c), gamma = std::exp2(log_gamma);
-        const Score score = CrossValidate(members, fold, c, gamma);
+        const Score score = CrossValidate(fold, c, gamma);
         if (score.mean_loss >= least - kNoGain) continue;
         least = score.mean_loss;
         learned->c = c;
@@ -134,15 +124,20 @@ class Trainer {
   }
 
  private:
-  Score CrossValidate(const std::vector<size_t>& members, const std::vector<int>& fold, double c,
-                      double gamma) const {
+  Score CrossValidate(const std::vector<int>& fold, double c, double gamma) const {
     Score score;
     for (int held = 0; held < options_.folds; ++held) {
-      std::vector<size_t> train, test;
-      for (size_t i = 0; i < members.size(); ++i) {
-        (fold[i] == held ? test : train).push_back(members[i]);
+      std::vector<Features> rows;
+      std::vector<int> labels;
+      for (size_t i = 0; i < rows_.size(); ++i) {
+        if (fold[i] == held) continue;
+        rows.push_back(rows_[i]);
+        labels.push_back(labels_[i]);
       }
-      Test(Fit(train, c, gamma), test, &score);
+      const Svm svm = Svm::Train(rows, labels, c, gamma);
+      for (size_t i = 0; i < cases_.size(); ++i) {
+        if (fold[i] == held) Test(svm, cases_[i], &score);
+      }
     }
     return score;
   }
@@ -256,28 +251,28 @@ std::vector<int> StratifiedFolds(const std::vector<int>& labels, int folds, uint
 }
 
 absl::StatusOr<Learned> Train(const std::vector<Measured>& cases, const TrainOptions& options) {
-  const auto least = static_cast<size_t>(2 * options.folds);
+  const size_t least = 2 * static_cast<size_t>(options.folds);
   if (cases.size() < least) {
     return absl::InvalidArgumentError(absl::StrCat("found ", cases.size(),
                                                    " measured cases, expected at least ", least,
                                                    ": two for each of ", options.folds, " folds"));
   }
-  const Trainer trainer(cases, options);
-  const std::vector<int> fold = StratifiedFolds(trainer.labels(), options.folds, options.seed);
-  std::vector<size_t> train, test, all;
-  for (size_t i = 0; i < cases.size(); ++i) {
-    (fold[i] == 0 ? test : train).push_back(i);
-    all.push_back(i);
-  }
+  // The split alone is by the labels of all: what is held out must not say how the others count.
+  const Trainer whole(cases, options);
+  const std::vector<int> fold = StratifiedFolds(whole.labels(), options.folds, options.seed);
+  std::vector<Measured> train, test;
+  for (size_t i = 0; i < cases.size(); ++i) (fold[i] == 0 ? test : train).push_back(cases[i]);
   Learned learned{.op = cases[0].at.op, .cases = static_cast<int>(cases.size())};
-  learned.ways = trainer.ways();
-  trainer.Search(train, &learned);
-  trainer.Test(trainer.Fit(train, learned.c, learned.gamma), test, &learned.held_out);
-  for (const size_t i : test) {
-    AddTo(&learned.cost_model, cases[i], cases[i].auto_us, options.tie);
+  learned.ways = whole.ways();
+  const Trainer trainer(train, options);
+  trainer.Search(&learned);
+  const Svm svm = trainer.Fit(learned.c, learned.gamma);
+  for (const Measured& measured : test) {
+    trainer.Test(svm, measured, &learned.held_out);
+    AddTo(&learned.cost_model, measured, measured.auto_us, options.tie);
   }
   // What the daemons get has seen all cases.
-  FillGrids(cases, trainer, trainer.Fit(all, learned.c, learned.gamma), &learned);
+  FillGrids(cases, whole, whole.Fit(learned.c, learned.gamma), &learned);
   return learned;
 }
 

@@ -137,6 +137,24 @@ TEST(TrainTest, TheCostModelsLossIsThatOfWhatItRan) {
   EXPECT_DOUBLE_EQ(faster->held_out.mean_loss, 100.0 / 80 - 1);
 }
 
+TEST(TrainTest, WhatIsHeldOutDoesNotSayHowTheOthersCount) {
+  std::vector<Measured> cases = SyntheticCases(0, 1);
+  const TrainOptions options;
+  // With one label for all, whose members a split deals out like this.
+  const std::vector<int> fold =
+      StratifiedFolds(std::vector<int>(cases.size()), options.folds, options.seed);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    // Of equals, direct is taken; only those that are held out say that it should be split.
+    cases[i].time_us = {{"direct", fold[i] == 0 ? 150 : 100}, {"split", 100}};
+    cases[i].auto_us = 100;
+  }
+  const auto learned = Train(cases, options);
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_DOUBLE_EQ(learned->held_out.mean_loss, 0.5);
+  EXPECT_EQ(learned->cross_validated.mean_loss, 0);
+  EXPECT_THAT(learned->ways, ::testing::ElementsAre("split"));  // of all
+}
+
 TEST(TrainTest, TooFewCasesAreRefused) {
   std::vector<Measured> cases = SyntheticCases(0, 1);
   cases.resize(9);
