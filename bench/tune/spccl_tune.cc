@@ -46,7 +46,7 @@ struct Wish {
 };
 
 void AddOptions(CLI::App* app, Wish* wish) {
-  app->add_option("--out", wish->out, "folder for points.csv and model.toml")
+  app->add_option("--out", wish->out, "folder for points.csv, sweep.json and model.toml")
       ->capture_default_str();
   app->add_flag("--train-only", wish->train_only, "learn from the points.csv that is there");
   app->add_option("--ops", wish->ops, "collectives")->capture_default_str();
@@ -60,7 +60,7 @@ void AddOptions(CLI::App* app, Wish* wish) {
       ->capture_default_str();
   app->add_option("--channels", wish->channels,
                   "threads of each daemon, of which the best number is found first and the plans "
-                  "are measured with; 0: the daemon's own choice")
+                  "are measured with, for good; 0: the daemon's own choice")
       ->capture_default_str();
   app->add_option("--rounds", wish->sweep.rounds, "how often each point is measured")
       ->check(CLI::Range(1, 1000))
@@ -157,9 +157,14 @@ absl::Status Read(Wish* wish) {
     sweep.perf_arguments.insert(sweep.perf_arguments.end(), {"--daemon-arg", argument});
   }
   sweep.csv = wish->out + "/points.csv";
+  sweep.record = wish->out + "/sweep.json";
   std::error_code error;
   fs::create_directories(wish->out, error);
   return error ? ErrnoStatus(error.value(), absl::StrCat("make ", wish->out)) : absl::OkStatus();
+}
+
+std::string NameOfChannels(uint32_t channels) {
+  return channels == 0 ? "the daemon's choice" : absl::StrCat(channels);
 }
 
 // One a collective that was measured often enough; says which were not.
@@ -182,8 +187,8 @@ absl::StatusOr<std::vector<Learned>> LearnAll(const Wish& wish, uint32_t channel
     }
   }
   if (all.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(wish.sweep.csv, " has too little to learn from"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        wish.sweep.csv, " has too little to learn from; channels: ", NameOfChannels(channels)));
   }
   return all;
 }
@@ -208,8 +213,7 @@ absl::Status Learn(const Wish& wish, uint32_t channels) {
   if (file) fs::rename(made, path, error);
   if (!file || error) return absl::InternalError(absl::StrCat("cannot write ", path));
   std::printf("%schannels: %s\nwrote %s: load it with spcclctl tune load\n",
-              QualityTable(all).c_str(),
-              channels == 0 ? "the daemon's choice" : absl::StrCat(channels).c_str(), path.c_str());
+              QualityTable(all).c_str(), NameOfChannels(channels).c_str(), path.c_str());
   return absl::OkStatus();
 }
 
@@ -217,7 +221,8 @@ absl::StatusOr<int> SweepAndLearn(const Wish& wish) {
   SweepEnd end;
   if (wish.train_only) {
     SPCCL_ASSIGN_OR_RETURN(const std::vector<Sample> samples, ReadSamples(wish.sweep.csv));
-    end.channels = BestChannels(wish.sweep, samples).best.value_or(0);
+    SPCCL_ASSIGN_OR_RETURN(const Record record, ReadRecord(wish.sweep.record));
+    end.channels = ChannelsToLearn(wish.sweep, record, samples);
   } else {
     SPCCL_ASSIGN_OR_RETURN(end, Sweep(wish.sweep, interrupted));
   }

@@ -131,9 +131,13 @@ class Sweeper {
   absl::StatusOr<SweepEnd> Run() {
     SPCCL_ASSIGN_OR_RETURN(samples_, ReadSamples(options_.csv));
     for (const Sample& sample : samples_) ++counts_[{sample.at, sample.way}];
-    SPCCL_RETURN_IF_ERROR(RunAll("channels", ChannelLaunches(options_)));
-    if (end_.interrupted) return end_;
-    SPCCL_RETURN_IF_ERROR(ChooseChannels());
+    SPCCL_ASSIGN_OR_RETURN(record_, ReadRecord(options_.record));
+    if (!record_.channels || record_.channels_of != options_.channels) {
+      SPCCL_RETURN_IF_ERROR(RunAll("channels", ChannelLaunches(options_)));
+      if (end_.interrupted) return end_;
+      SPCCL_RETURN_IF_ERROR(ChooseChannels());
+    }
+    end_.channels = *record_.channels;
     SPCCL_RETURN_IF_ERROR(RunAll("plans", PlanLaunches(options_, end_.channels)));
     return end_;
   }
@@ -150,8 +154,9 @@ class Sweeper {
           "no number of channels was measured in every case, expected at least one; the same "
           "command tries those that failed again");
     }
-    end_.channels = *choice.best;
-    return absl::OkStatus();
+    record_.channels = choice.best;
+    record_.channels_of = options_.channels;
+    return WriteRecord(options_.record, record_);
   }
 
   // Each round over all of them, so that what changes in the meantime changes all alike.
@@ -196,6 +201,7 @@ class Sweeper {
   const SweepOptions& options_;
   const std::atomic<bool>& interrupt_;
   std::vector<Sample> samples_;
+  Record record_;
   Counts counts_;
   SweepEnd end_;
 };
@@ -265,6 +271,17 @@ ChannelChoice BestChannels(const SweepOptions& options, const std::vector<Sample
                                    [&](const auto& one) { return one.second <= least + slack; });
   if (fewest != log_sum.end()) choice.best = fewest->first;
   return choice;
+}
+
+uint32_t ChannelsToLearn(const SweepOptions& options, const Record& record,
+                         const std::vector<Sample>& samples) {
+  if (options.channels.size() == 1) return options.channels.front();
+  if (record.channels) return *record.channels;
+  std::map<uint32_t, size_t> plans;
+  for (const Sample& sample : samples) plans[sample.at.channels] += sample.way == "auto" ? 0 : 1;
+  const auto most = std::max_element(
+      plans.begin(), plans.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == plans.end() ? 0 : most->first;
 }
 
 absl::StatusOr<SweepEnd> Sweep(const SweepOptions& options, const std::atomic<bool>& interrupt) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bench/tune/record.h"
 #include "bench/tune/samples.h"
 
 namespace spccl::tune {
@@ -26,6 +27,7 @@ struct SweepOptions {
   std::string perf;                         // spccl-perf
   std::vector<std::string> perf_arguments;  // more of them, such as --launcher
   std::string csv;                          // the file of samples
+  std::string record;                       // the file of what they were measured with
   int64_t limit_ns = 600'000'000'000;       // of one launch of spccl-perf
 };
 
@@ -46,16 +48,22 @@ struct ChannelChoice {
   std::vector<uint32_t> left_out{};  // not measured in every case: some launch failed
 };
 ChannelChoice BestChannels(const SweepOptions& options, const std::vector<Sample>& samples);
+// Of what is there, the number of channels to learn for: options.channels[0] if there is one only,
+// else that of the record, or without one that which most samples of plans have.
+uint32_t ChannelsToLearn(const SweepOptions& options, const Record& record,
+                         const std::vector<Sample>& samples);
 
 // How a sweep ended.
 struct SweepEnd {
   bool interrupted = false;
-  int failed = 0;  // launches, which were told on standard error; the next sweep tries them again
+  int failed = 0;  // launches, which were told on standard error; the next sweep tries plans again
   int ran = 0;
   uint32_t channels = 0;  // that plans were measured with
 };
-// What options.csv has already is not measured again. Tells its progress on standard error: a bar
-// if that is a terminal, else a line a launch. `interrupt` ends it soon, with the launch's own end.
+// What options.csv has already is not measured again, and the number of channels that was chosen
+// once stays, as what was measured with it does, unless options.channels differs. Tells its
+// progress on standard error: a bar if that is a terminal, else a line a launch. `interrupt` ends
+// it soon, with the launch's own end.
 absl::StatusOr<SweepEnd> Sweep(const SweepOptions& options, const std::atomic<bool>& interrupt);
 
 }  // namespace spccl::tune

@@ -50,6 +50,7 @@ class SweepTest : public ::testing::Test {
     options_.algorithms = {"split", "tree"};
     options_.perf = folder_.path() + "/spccl-perf";
     options_.csv = folder_.path() + "/points.csv";
+    options_.record = folder_.path() + "/sweep.json";
     std::ofstream(options_.perf) << kScript;
     ::chmod(options_.perf.c_str(), 0755);
   }
@@ -132,6 +133,40 @@ TEST_F(SweepTest, TheBestNumberOfChannelsIsFoundFirst) {
   EXPECT_EQ(end->channels, 32u);  // 1000 / 32 + 32 is the least
   EXPECT_EQ(end->ran, 8 + 4);
   EXPECT_EQ(Gather(*ReadSamples(options_.csv), 32).size(), 4u);
+}
+
+TEST_F(SweepTest, TheNumberOfChannelsStaysWhenMoreIsMeasured) {
+  options_.channels = {1, 8};
+  ASSERT_THAT(Sweep(options_, interrupt_), IsOk());
+  const int launches = Launches();
+  options_.bytes.push_back(4 << 20);  // larger than the size that found it
+  options_.sparsities = {0, 0.99, 0.999};
+  auto end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->channels, 8u);
+  EXPECT_EQ(end->ran, 5);
+  EXPECT_EQ(Launches(), launches + 5);  // the plans' new cases alone
+  EXPECT_EQ(Gather(*ReadSamples(options_.csv), 8).size(), 9u);
+  options_.channels = {1, 8, 32};  // others: it is found anew, over the new last size and sparsity
+  end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->channels, 32u);
+}
+
+TEST_F(SweepTest, WhatIsLearnedFromIsWhatWasMeasured) {
+  options_.channels = {1, 8};
+  ASSERT_THAT(Sweep(options_, interrupt_), IsOk());
+  const auto samples = ReadSamples(options_.csv);
+  const auto record = ReadRecord(options_.record);
+  ASSERT_THAT(samples, IsOk());
+  ASSERT_THAT(record, IsOk());
+  // As --train-only without the sweep's --sizes and --channels has it.
+  options_.bytes = {1 << 30};
+  options_.channels = {2, 4, 64};
+  EXPECT_EQ(ChannelsToLearn(options_, *record, *samples), 8u);
+  EXPECT_EQ(ChannelsToLearn(options_, {}, *samples), 8u);
+  options_.channels = {1};
+  EXPECT_EQ(ChannelsToLearn(options_, *record, *samples), 1u);
 }
 
 TEST_F(SweepTest, ANumberOfChannelsThatFailedSomewhereIsNotChosen) {

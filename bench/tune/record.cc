@@ -1,0 +1,45 @@
+#include "bench/tune/record.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::tune {
+
+absl::StatusOr<Record> ReadRecord(const std::string& path) {
+  Record record;
+  std::ifstream file(path);
+  if (!file) return record;
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  try {
+    const auto fields = nlohmann::json::parse(text).get<nlohmann::json::object_t>();
+    if (const auto channels = fields.find("channels"); channels != fields.end()) {
+      record.channels = channels->second.at("chosen").get<uint32_t>();
+      record.channels_of = channels->second.at("of").get<std::vector<uint32_t>>();
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", error.what(), "; expected what spccl-tune has written there"));
+  }
+  return record;
+}
+
+absl::Status WriteRecord(const std::string& path, const Record& record) {
+  nlohmann::json json = nlohmann::json::object();
+  if (record.channels) {
+    json["channels"] = {{"chosen", *record.channels}, {"of", record.channels_of}};
+  }
+  const std::string made = path + ".new";
+  std::ofstream file(made);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (file && std::rename(made.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("write ", path));
+}
+
+}  // namespace spccl::tune
