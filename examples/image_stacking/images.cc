@@ -57,15 +57,21 @@ Image Noisy(const Image& field, double deviation, uint64_t seed, uint32_t image)
   return noisy;
 }
 
-std::vector<double> ExactStack(const Image& field, double deviation, uint64_t seed,
-                               uint32_t count) {
-  std::vector<double> stack(field.size());
+Stack ExactStack(const Image& field, double deviation, uint64_t seed, uint32_t count) {
+  Stack stack{.mean = std::vector<double>(field.size())};
   for (uint32_t image = 0; image < count; ++image) {
     const Image noisy = Noisy(field, deviation, seed, image);
-    for (size_t i = 0; i < stack.size(); ++i) stack[i] += noisy[i];
+    for (size_t i = 0; i < noisy.size(); ++i) {
+      stack.mean[i] += noisy[i];
+      stack.largest = std::max(stack.largest, std::fabs(static_cast<double>(noisy[i])));
+    }
   }
-  for (double& pixel : stack) pixel /= count;
+  for (double& pixel : stack.mean) pixel /= count;
   return stack;
+}
+
+double RoundingOfMean(uint32_t count, double largest) {
+  return (count + 1) * static_cast<double>(std::numeric_limits<float>::epsilon()) * largest;
 }
 
 Quality Compare(const std::vector<double>& reference, const Image& image) {

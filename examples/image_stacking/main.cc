@@ -20,13 +20,14 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
-// docs/lossy.md: of a mean, whatever the plan; and what the sums of floats near 1 are rounded by.
-double BoundOf(const Settings& settings) {
-  return settings.bound * (2 - 1.0 / settings.ranks) + 1e-6;
+// docs/lossy.md: of a mean, whatever the plan; and what its sums are rounded by.
+double BoundOf(const Settings& settings, double largest) {
+  return settings.bound * (2 - 1.0 / settings.ranks) +
+         RoundingOfMean(static_cast<uint32_t>(settings.ranks), largest);
 }
 
 void PrintText(const Settings& settings, const std::vector<Run>& runs, const Quality& single,
-               const Quality& stacked) {
+               const Quality& stacked, double promised) {
   std::printf("%d images of %zu x %zu pixels (%.1f MiB each) on %u nodes, noise %g, bound %g\n",
               settings.ranks, settings.side, settings.side,
               static_cast<double>(settings.side * settings.side) * 4 / (1 << 20), settings.nodes,
@@ -40,14 +41,14 @@ void PrintText(const Settings& settings, const std::vector<Run>& runs, const Qua
                 runs[0].median_ms / run.median_ms, run.quality.psnr_db, run.quality.nrmse,
                 run.quality.largest, run.all_alike ? "" : "  ranks differ");
   }
-  std::printf("The error bound promises at most %.2e here (docs/lossy.md).\n", BoundOf(settings));
+  std::printf("The error bound promises at most %.2e here (docs/lossy.md).\n", promised);
 }
 
 void PrintJson(const Settings& settings, const std::vector<Run>& runs, const Quality& single,
-               const Quality& stacked) {
+               const Quality& stacked, double promised) {
   nlohmann::ordered_json json = {{"ranks", settings.ranks},     {"nodes", settings.nodes},
                                  {"side", settings.side},       {"noise", settings.noise},
-                                 {"bound", settings.bound},     {"promised", BoundOf(settings)},
+                                 {"bound", settings.bound},     {"promised", promised},
                                  {"single_db", single.psnr_db}, {"stack_db", stacked.psnr_db}};
   for (const Run& run : runs) {
     json["runs"].push_back({{"codec", run.codec},
@@ -60,11 +61,11 @@ void PrintJson(const Settings& settings, const std::vector<Run>& runs, const Qua
   std::printf("%s\n", json.dump().c_str());
 }
 
-bool Sound(const Settings& settings, const std::vector<Run>& runs) {
+bool Sound(const std::vector<Run>& runs, double promised) {
   bool sound = true;
   for (const Run& run : runs) {
     sound = sound && run.all_alike;
-    if (run.codec == "errorbound") sound = sound && run.quality.largest <= BoundOf(settings);
+    if (run.codec == "errorbound") sound = sound && run.quality.largest <= promised;
   }
   return sound;
 }
@@ -78,11 +79,12 @@ int Main(const Settings& settings, const spccl::bench::DaemonWish& wish, bool js
   const Image field = Field(settings.side);
   const std::vector<double> truth(field.begin(), field.end());
   const Quality single = Compare(truth, Noisy(field, settings.noise, settings.seed, 0));
-  const std::vector<double> exact =
+  const Stack exact =
       ExactStack(field, settings.noise, settings.seed, static_cast<uint32_t>(settings.ranks));
-  const Quality stacked = Compare(truth, Image(exact.begin(), exact.end()));
-  (json ? PrintJson : PrintText)(settings, *runs, single, stacked);
-  return Sound(settings, *runs) ? 0 : 3;
+  const Quality stacked = Compare(truth, Image(exact.mean.begin(), exact.mean.end()));
+  const double promised = BoundOf(settings, exact.largest);
+  (json ? PrintJson : PrintText)(settings, *runs, single, stacked, promised);
+  return Sound(*runs, promised) ? 0 : 3;
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ absl::Status StackAsRank(const Settings& settings, RankTeam& team, std::span<Tol
   rank.Take(Noisy(field, settings.noise, settings.seed, static_cast<uint32_t>(team.rank())));
   std::vector<double> exact;
   if (team.rank() == 0) {
-    exact = ExactStack(field, settings.noise, settings.seed, static_cast<uint32_t>(team.ranks()));
+    const auto ranks = static_cast<uint32_t>(team.ranks());
+    exact = ExactStack(field, settings.noise, settings.seed, ranks).mean;
   }
   for (size_t i = 0; i < std::size(kCodecs); ++i) {
     if (absl::Status status = team.Barrier(); !status.ok()) return status;

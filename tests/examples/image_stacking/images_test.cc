@@ -22,11 +22,31 @@ TEST(ImagesTest, StackingTakesNoiseAway) {
   const Image field = Field(128);
   const std::vector<double> truth(field.begin(), field.end());
   const double one = Compare(truth, Noisy(field, 0.1, 3, 0)).nrmse;
-  const std::vector<double> stack = ExactStack(field, 0.1, 3, 16);
+  const std::vector<double> stack = ExactStack(field, 0.1, 3, 16).mean;
   const double many = Compare(truth, Image(stack.begin(), stack.end())).nrmse;
   EXPECT_NEAR(one / many, 4, 0.4) << "the root of 16";
   EXPECT_EQ(Noisy(field, 0.1, 3, 5), Noisy(field, 0.1, 3, 5));
   EXPECT_NE(Noisy(field, 0.1, 3, 5), Noisy(field, 0.1, 3, 6));
+}
+
+TEST(ImagesTest, AMeanInFloatIsOffByItsRoundingAtMost) {
+  const Image field = Field(64);
+  for (const double noise : {0.0, 1.0, 1e4}) {
+    for (const uint32_t count : {2U, 64U}) {
+      const Stack exact = ExactStack(field, noise, 3, count);
+      Image sum(field.size());
+      for (uint32_t image = 0; image < count; ++image) {
+        const Image noisy = Noisy(field, noise, 3, image);
+        for (size_t i = 0; i < sum.size(); ++i) {
+          sum[i] += noisy[i];
+          EXPECT_LE(std::fabs(noisy[i]), exact.largest);
+        }
+      }
+      for (float& pixel : sum) pixel /= static_cast<float>(count);
+      EXPECT_LE(Compare(exact.mean, sum).largest, RoundingOfMean(count, exact.largest))
+          << noise << " " << count;
+    }
+  }
 }
 
 }  // namespace

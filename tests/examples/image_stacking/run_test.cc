@@ -10,20 +10,25 @@
 
 namespace {
 
+// What the program prints with these options; it must end well.
+nlohmann::json Stacked(const std::string& options) {
+  const std::string command =
+      std::string(IMAGE_STACKING_PATH) + " --json --ranks 3 --nodes 3 --repeats 1 " + options;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  std::array<char, 4096> part;
+  while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
+    output.append(part.data(), read);
+  }
+  const int status = pclose(pipe);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << " " << output;
+  return nlohmann::json::parse(output, nullptr, false);
+}
+
 TEST(ImageStacking, HoldsItsBoundAndLosesLittle) {
   for (const std::string algorithm : {"recursive-doubling", "split", "two-level-ring"}) {
-    const std::string command = std::string(IMAGE_STACKING_PATH) +
-                                " --json --ranks 3 --nodes 3 --side 256 --repeats 1 --algo " +
-                                algorithm;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::string output;
-    std::array<char, 4096> part;
-    while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
-      output.append(part.data(), read);
-    }
-    const int status = pclose(pipe);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << " " << output;
-    const auto seen = nlohmann::json::parse(output);
+    const nlohmann::json seen = Stacked("--side 256 --algo " + algorithm);
+    ASSERT_TRUE(seen.is_object());
     ASSERT_EQ(seen["runs"].size(), 3u);
     EXPECT_GT(seen["stack_db"], seen["single_db"]);
     const auto& bounded = seen["runs"][1];
@@ -35,6 +40,14 @@ TEST(ImageStacking, HoldsItsBoundAndLosesLittle) {
       EXPECT_GT(seen["runs"][2]["largest"].get<double>(), 1e-4) << "nothing was lossy";
     }
   }
+}
+
+// Sums of floats in the thousands are rounded by more than the bound.
+TEST(ImageStacking, CountsWhatLargePixelsAreRoundedBy) {
+  const nlohmann::json seen = Stacked("--side 64 --noise 1000 --bound 1e-6");
+  ASSERT_TRUE(seen.is_object());
+  ASSERT_EQ(seen["runs"].size(), 3u);
+  EXPECT_GT(seen["runs"][1]["largest"].get<double>(), 2e-6) << "nothing was rounded";
 }
 
 }  // namespace
