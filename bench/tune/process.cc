@@ -107,11 +107,13 @@ ProcessEnd RunProcess(const std::vector<std::string>& command, int64_t limit_ns,
   ProcessEnd end;
   std::string said;
   int how = 0;
-  bool ended = false;
+  bool ended = false, lost = false;  // lost: nobody knows how, as where SIGCHLD is ignored
   pollfd fds[] = {{output->read.get(), POLLIN, 0}, {errors->read.get(), POLLIN, 0}};
   // Its end counts, not its pipes': what it has started may hold them.
   while (!ended) {
-    ended = ::waitpid(*pid, &how, WNOHANG) == *pid;
+    const pid_t got = ::waitpid(*pid, &how, WNOHANG);
+    lost = got < 0 && errno == ECHILD;
+    ended = got == *pid || lost;
     ::poll(fds, 2, ended ? 0 : kPollMs);
     while (fds[0].revents != 0 || fds[1].revents != 0) {
       if (fds[0].revents != 0 && !ReadSome(fds[0].fd, &end.output)) fds[0].fd = -1;
@@ -119,9 +121,14 @@ ProcessEnd RunProcess(const std::vector<std::string>& command, int64_t limit_ns,
       ::poll(fds, 2, 0);
     }
     if (fds[0].fd < 0 && fds[1].fd < 0 && !ended) ::usleep(kPollMs * 100);
-    terminator.Look();
+    if (!ended) terminator.Look();
   }
   if (terminator.told()) ::kill(-*pid, SIGKILL);  // what it has left behind
+  if (lost) {
+    end.status = absl::InternalError(absl::StrCat(
+        "it has ended, but its exit code is not known: SIGCHLD is ignored: ", LastLine(said)));
+    return end;
+  }
   if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return end;
   end.status =
       absl::InternalError(absl::StrCat(terminator.told() ? "stopped"

@@ -16,6 +16,7 @@ struct ProcessEnd {
 };
 // In a process group of its own, so that a terminal's Ctrl-C is this program's to pass on: the
 // command gets SIGTERM when `interrupt` is set or the limit is over, and SIGKILL ten seconds later.
+// SIGCHLD must not be ignored, or no end is known to be good.
 ProcessEnd RunProcess(const std::vector<std::string>& command, int64_t limit_ns,
                       const std::atomic<bool>& interrupt);
 

@@ -32,6 +32,30 @@ constexpr int kInterrupted = 130;
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // it is set by a signal
 
+// While it lives, what would end the program sets `interrupted`.
+class Interruptible {
+ public:
+  Interruptible() {
+    // relaxed: the flag says all.
+    for (Saved& one : saved_) {
+      one.handler =
+          ::signal(one.number, [](int) { interrupted.store(true, std::memory_order_relaxed); });
+    }
+  }
+  ~Interruptible() {
+    for (const Saved& one : saved_) ::signal(one.number, one.handler);
+  }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  struct Saved {
+    int number;
+    void (*handler)(int) = SIG_DFL;
+  };
+  Saved saved_[3] = {{SIGINT}, {SIGTERM}, {SIGHUP}};
+};
+
 // The command line; lists are separated by commas.
 struct Wish {
   SweepOptions sweep;
@@ -224,8 +248,11 @@ absl::StatusOr<int> SweepAndLearn(const Wish& wish) {
     SPCCL_ASSIGN_OR_RETURN(const Record record, ReadRecord(wish.sweep.record));
     end.channels = ChannelsToLearn(wish.sweep, record, samples);
   } else {
+    // Not while it learns: a signal ends that at once, and nothing that was measured is lost.
+    const Interruptible until_it_is_measured;
     SPCCL_ASSIGN_OR_RETURN(end, Sweep(wish.sweep, interrupted));
   }
+  end.interrupted = interrupted.load(std::memory_order_relaxed);  // a flag alone
   if (end.interrupted) {
     std::fprintf(stderr,
                  "\nspccl-tune: interrupted; what was measured is in %s, and the same command goes "
@@ -259,10 +286,7 @@ int Main(int argc, char** argv) {
                  std::string(read.message()).c_str());
     return 1;
   }
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    // relaxed: the flag says all.
-    ::signal(number, [](int) { interrupted.store(true, std::memory_order_relaxed); });
-  }
+  ::signal(SIGCHLD, SIG_DFL);  // whoever started this may ignore it: no end would be known
   const absl::StatusOr<int> code = SweepAndLearn(wish);
   if (code.ok()) return *code;
   std::fprintf(stderr, "spccl-tune: %s\n", std::string(code.status().message()).c_str());

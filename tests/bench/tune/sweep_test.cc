@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -200,6 +201,16 @@ TEST(ProcessTest, TellsHowItEnded) {
   EXPECT_FALSE(RunProcess({"/nowhere/at-all"}, kLimit, interrupt).status.ok());
   EXPECT_THAT(std::string(RunProcess({"sleep", "60"}, 1, interrupt).status.message()),
               HasSubstr("stopped"));
+}
+
+// Its end is not known then, but it has ended.
+TEST(ProcessTest, AnIgnoredSigchldIsToldAndNotWaitedForForever) {
+  const std::atomic<bool> interrupt{false};
+  void (*const before)(int) = ::signal(SIGCHLD, SIG_IGN);
+  const ProcessEnd end = RunProcess({"sh", "-c", "echo a; echo b >&2"}, 60'000'000'000, interrupt);
+  ::signal(SIGCHLD, before);
+  EXPECT_EQ(end.output, "a\n");
+  EXPECT_THAT(std::string(end.status.message()), HasSubstr("SIGCHLD is ignored: b"));
 }
 
 }  // namespace
