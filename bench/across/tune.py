@@ -10,7 +10,11 @@ import lab as labs
 def run(options, runner):
     with labs.Lab(f"tune-{options.rate}", options.hosts, options.rate) as lab:
         place = labs.Place(lab, options.hosts, 1)
-        command = [options.bin / "spccl-tune", "--out", options.out / options.rate,
+        folder = options.out / options.rate
+        # Certificates stay there: the same arguments let the same folder go on.
+        runner.scratch = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [options.bin / "spccl-tune", "--out", folder,
                    *runner.on_daemons(place), *options.more]
         # It ends by itself on a signal, and tells how to go on.
         tuner = subprocess.Popen([*map(str, command)])

@@ -18,6 +18,9 @@ absl::StatusOr<Record> ReadRecord(const std::string& path) {
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   try {
     const auto fields = nlohmann::json::parse(text).get<nlohmann::json::object_t>();
+    if (const auto arguments = fields.find("arguments"); arguments != fields.end()) {
+      record.arguments = arguments->second.get<std::vector<std::string>>();
+    }
     if (const auto channels = fields.find("channels"); channels != fields.end()) {
       record.channels = channels->second.at("chosen").get<uint32_t>();
       record.channels_of = channels->second.at("of").get<std::vector<uint32_t>>();
@@ -31,6 +34,7 @@ absl::StatusOr<Record> ReadRecord(const std::string& path) {
 
 absl::Status WriteRecord(const std::string& path, const Record& record) {
   nlohmann::json json = nlohmann::json::object();
+  if (record.arguments) json["arguments"] = *record.arguments;
   if (record.channels) {
     json["channels"] = {{"chosen", *record.channels}, {"of", record.channels_of}};
   }

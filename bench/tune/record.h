@@ -13,6 +13,7 @@
 namespace spccl::tune {
 
 struct Record {
+  std::optional<std::vector<std::string>> arguments{};  // of spccl-perf: over which daemons
   std::vector<uint32_t> channels_of{};  // the numbers of channels that it was chosen of
   std::optional<uint32_t> channels{};   // the number that plans are measured with, if it was chosen
 };

@@ -132,6 +132,7 @@ class Sweeper {
     SPCCL_ASSIGN_OR_RETURN(samples_, ReadSamples(options_.csv));
     for (const Sample& sample : samples_) ++counts_[{sample.at, sample.way}];
     SPCCL_ASSIGN_OR_RETURN(record_, ReadRecord(options_.record));
+    SPCCL_RETURN_IF_ERROR(CheckArguments());
     if (!record_.channels || record_.channels_of != options_.channels) {
       SPCCL_RETURN_IF_ERROR(RunAll("channels", ChannelLaunches(options_)));
       if (end_.interrupted) return end_;
@@ -143,6 +144,19 @@ class Sweeper {
   }
 
  private:
+  // Samples of other daemons or links are not to be learned from together.
+  absl::Status CheckArguments() {
+    if (record_.arguments == options_.perf_arguments) return absl::OkStatus();
+    if (record_.arguments && !samples_.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          options_.csv, " was measured with \"", absl::StrJoin(*record_.arguments, " "),
+          "\", found \"", absl::StrJoin(options_.perf_arguments, " "),
+          "\"; expected another folder, or, if both are the same links, no ", options_.record));
+    }
+    record_.arguments = options_.perf_arguments;
+    return WriteRecord(options_.record, record_);
+  }
+
   absl::Status ChooseChannels() {
     const ChannelChoice choice = BestChannels(options_, samples_);
     if (!choice.left_out.empty()) {

@@ -23,9 +23,14 @@ TEST(RecordTest, IsReadBack) {
   EXPECT_FALSE(record->channels.has_value());
   ASSERT_THAT(WriteRecord(path, {}), IsOk());
   EXPECT_FALSE(ReadRecord(path)->channels.has_value());
-  ASSERT_THAT(WriteRecord(path, {.channels_of = {1, 8}, .channels = 8}), IsOk());
+  ASSERT_THAT(WriteRecord(path, {.arguments = {{"--launcher", "ssh \"{}\""}},
+                                 .channels_of = {1, 8},
+                                 .channels = 8}),
+              IsOk());
   record = ReadRecord(path);
   ASSERT_THAT(record, IsOk());
+  ASSERT_TRUE(record->arguments.has_value());
+  EXPECT_THAT(*record->arguments, ElementsAre("--launcher", "ssh \"{}\""));
   EXPECT_EQ(record->channels, 8u);
   EXPECT_THAT(record->channels_of, ElementsAre(1, 8));
 }
@@ -33,8 +38,9 @@ TEST(RecordTest, IsReadBack) {
 TEST(RecordTest, WhatIsDamagedIsNamed) {
   const testing::TempFolder folder;
   const std::string path = folder.path() + "/sweep.json";
-  for (const char* wrong : {"", "{", "3", R"({"channels": 3})", R"({"channels": {"chosen": 3}})",
-                            R"({"channels": {"chosen": "a", "of": [3]}})"}) {
+  for (const char* wrong :
+       {"", "{", "3", R"({"arguments": [1]})", R"({"channels": 3})",
+        R"({"channels": {"chosen": 3}})", R"({"channels": {"chosen": "a", "of": [3]}})"}) {
     std::ofstream(path) << wrong;
     const absl::Status status = ReadRecord(path).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong;

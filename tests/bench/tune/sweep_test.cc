@@ -203,6 +203,37 @@ TEST(ProcessTest, TellsHowItEnded) {
               HasSubstr("stopped"));
 }
 
+TEST_F(SweepTest, SamplesOfOtherDaemonsAreNotMixed) {
+  options_.perf_arguments = {"--launcher", "ssh {}"};
+  ASSERT_THAT(Sweep(options_, interrupt_), IsOk());
+  options_.rounds = 2;
+  EXPECT_THAT(Sweep(options_, interrupt_), IsOk());
+  const int launches = Launches();
+  options_.rounds = 3;
+  options_.perf_arguments = {};
+  const absl::Status status = Sweep(options_, interrupt_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("points.csv was measured with \"--launcher ssh {}\""));
+  EXPECT_EQ(Launches(), launches);
+  ASSERT_EQ(std::remove(options_.record.c_str()), 0);
+  EXPECT_THAT(Sweep(options_, interrupt_), IsOk());
+  options_.rounds = 4;
+  options_.perf_arguments = {"--launcher", "ssh {}"};
+  EXPECT_FALSE(Sweep(options_, interrupt_).ok());
+}
+
+TEST_F(SweepTest, WhereNothingWasMeasuredOtherDaemonsMayBe) {
+  std::ofstream(path("broken")) << "";
+  options_.perf_arguments = {"--launcher", "shh {}"};
+  ASSERT_THAT(Sweep(options_, interrupt_), IsOk());
+  ASSERT_EQ(std::remove(path("broken").c_str()), 0);
+  options_.perf_arguments = {"--launcher", "ssh {}"};
+  const auto end = Sweep(options_, interrupt_);
+  ASSERT_THAT(end, IsOk());
+  EXPECT_EQ(end->ran, 4);
+}
+
 // Its end is not known then, but it has ended.
 TEST(ProcessTest, AnIgnoredSigchldIsToldAndNotWaitedForForever) {
   const std::atomic<bool> interrupt{false};
