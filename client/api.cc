@@ -152,7 +152,7 @@ absl::StatusOr<spcclUniqueId> NewUniqueId() {
 
 absl::Status InitAll(spcclComm_t* comms, int nranks) {
   SPCCL_RETURN_IF_ERROR(CheckOutput(comms, "comms"));
-  if (nranks < 1) return absl::InvalidArgumentError(absl::StrCat("nranks is ", nranks));
+  SPCCL_RETURN_IF_ERROR(CheckRanks(nranks));  // before there are so many requests and handles
   SPCCL_ASSIGN_OR_RETURN(const spcclUniqueId id, NewUniqueId());
   std::vector<JoinRequest> joins;
   for (int rank = 0; rank < nranks; ++rank) joins.push_back({&comms[rank], nranks, id, rank});

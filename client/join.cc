@@ -78,11 +78,15 @@ absl::StatusOr<std::vector<Joining>> StartAll(Session& session,
 
 }  // namespace
 
+absl::Status CheckRanks(int ranks) {
+  if (ranks >= 1 && static_cast<uint32_t>(ranks) <= shm::kMostRanks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("nranks is ", ranks, ", expected 1 to ", shm::kMostRanks));
+}
+
 absl::Status CheckJoin(const JoinRequest& request) {
   if (request.out == nullptr) return absl::InvalidArgumentError("comm is NULL");
-  if (request.ranks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("nranks is ", request.ranks));
-  }
+  SPCCL_RETURN_IF_ERROR(CheckRanks(request.ranks));
   if (request.rank < 0 || request.rank >= request.ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank is ", request.rank, ", nranks ", request.ranks));

@@ -20,6 +20,8 @@ struct JoinRequest {
   int rank;
 };
 
+// InvalidArgument unless `ranks` is 1 to shm::kMostRanks.
+absl::Status CheckRanks(int ranks);
 // Checks what needs no daemon.
 absl::Status CheckJoin(const JoinRequest& request);
 

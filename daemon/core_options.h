@@ -6,6 +6,7 @@
 
 #include "collective/policy/tuning.h"
 #include "daemon/gpu_facts.h"
+#include "proto/shm/session.h"
 
 namespace spccl::daemon {
 
@@ -13,7 +14,7 @@ namespace spccl::daemon {
 struct Limits {
   uint64_t sessions = 1024;
   uint64_t communicators = 1024;
-  uint64_t ranks_per_communicator = 256;
+  uint64_t ranks_per_communicator = shm::kMostRanks;
   uint64_t buffers_per_session = 4096;
   uint64_t buffer_bytes_per_session = uint64_t{1} << 40;
 };

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -26,7 +27,11 @@ TEST_F(CommTest, JoiningChecksItsArguments) {
   EXPECT_EQ(spcclCommInitRank(&comm, 2, id, 2), spcclInvalidArgument);
   EXPECT_EQ(spcclCommInitRank(&comm, 2, id, -1), spcclInvalidArgument);
   EXPECT_EQ(spcclCommInitAll(nullptr, 2, nullptr), spcclInvalidArgument);
-  EXPECT_EQ(spcclCommInitAll(&comm, 0, nullptr), spcclInvalidArgument);
+  for (const int ranks : {0, -1, 257, std::numeric_limits<int>::max()}) {
+    EXPECT_EQ(spcclCommInitRank(&comm, ranks, id, 0), spcclInvalidArgument) << ranks;
+    EXPECT_EQ(spcclCommInitAll(&comm, ranks, nullptr), spcclInvalidArgument) << ranks;
+    EXPECT_THAT(LastError(), HasSubstr("expected 1 to 256"));
+  }
   EXPECT_EQ(daemon_.Requests(shm::RequestType::kCommInit), 0u);
 }
 
