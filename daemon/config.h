@@ -31,8 +31,8 @@ struct Config {
   std::string state_dir = "/var/lib/spccl";  // what survives a restart
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
-  uint32_t channels = 0;  // threads that move data; 0: as many as there are cores, at most 64
-  bool pin = false;       // each channel thread to a core of its own
+  uint32_t channels = 0;  // threads that move data; 0: one a hardware thread, at most 64
+  bool pin = false;       // each channel thread to one core
 
   // From the first rank's arrival at an operation to its end.
   int64_t op_timeout_ns = 1'800'000'000'000;

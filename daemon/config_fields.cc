@@ -257,10 +257,14 @@ std::vector<Field> BuildTable() {
   fields.push_back(Choice<LogFormat>("log.format", "Form of the lines that are logged.",
                                      {"text", "json"},
                                      [](Config* config) { return &config->log_format; }));
-  fields.push_back(Unsigned("channels", "Threads that move data; 0: as many as there are cores.", 0,
-                            kMaxChannels, &Config::channels));
-  fields.push_back(
-      Boolean("pin", "Whether each channel thread keeps to a core of its own.", &Config::pin));
+  fields.push_back(Unsigned(
+      "channels",
+      "Threads that move data; 0: one for each hardware thread that spccld may use, 64 at most.", 0,
+      kMaxChannels, &Config::channels));
+  fields.push_back(Boolean("pin",
+                           "Whether each channel thread keeps to one of the cores that spccld may "
+                           "use; where there are more threads than cores, some share one.",
+                           &Config::pin));
   fields.push_back(Duration("op_timeout",
                             "Time from the first rank's arrival at an operation to its end.",
                             &Config::op_timeout_ns));

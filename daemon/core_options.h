@@ -30,8 +30,8 @@ struct FlightOptions {
 
 struct CoreOptions {
   std::string runtime_dir;  // holds session.sock; must exist
-  uint32_t channels = 0;    // channel threads; 0: one a core, at most 64
-  bool pin = false;         // each channel thread to a core of its own
+  uint32_t channels = 0;    // channel threads; 0: one a hardware thread, at most 64
+  bool pin = false;         // each channel thread to one core
   // From the first rank's arrival at an operation to the last's, and from there to its end.
   int64_t op_timeout_ns = 1'800'000'000'000;
   int64_t init_timeout_ns = 60'000'000'000;   // for all ranks of a communicator to join

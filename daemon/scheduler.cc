@@ -17,7 +17,8 @@
 namespace spccl::daemon {
 namespace {
 
-uint32_t UsableCores() {
+// Hardware threads that the calling thread may use, as the channel threads may then.
+uint32_t UsableThreads() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
@@ -26,13 +27,24 @@ uint32_t UsableCores() {
 struct TopologyDeleter {
   void operator()(hwloc_topology_t topology) const { ::hwloc_topology_destroy(topology); }
 };
+struct BitmapDeleter {
+  void operator()(hwloc_bitmap_t bitmap) const { ::hwloc_bitmap_free(bitmap); }
+};
 using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
 
+// Only of what the calling thread may use: by taskset, or systemd's CPUAffinity.
 absl::StatusOr<Topology> LoadTopology() {
   hwloc_topology_t raw = nullptr;
   if (::hwloc_topology_init(&raw) != 0) return ErrnoStatus(errno, "hwloc_topology_init");
   Topology topology(raw);
   if (::hwloc_topology_load(raw) != 0) return ErrnoStatus(errno, "hwloc_topology_load");
+  const std::unique_ptr<hwloc_bitmap_s, BitmapDeleter> usable(::hwloc_bitmap_alloc());
+  if (::hwloc_get_cpubind(raw, usable.get(), HWLOC_CPUBIND_THREAD) != 0) {
+    return ErrnoStatus(errno, "hwloc_get_cpubind");
+  }
+  if (::hwloc_topology_restrict(raw, usable.get(), 0) != 0) {
+    return ErrnoStatus(errno, "hwloc_topology_restrict");
+  }
   return topology;
 }
 
@@ -55,7 +67,7 @@ struct AlignedDeleter {
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const Options& options) {
   const uint32_t channels =
-      std::min(options.channels == 0 ? UsableCores() : options.channels, kMaxChannelThreads);
+      std::min(options.channels == 0 ? UsableThreads() : options.channels, kMaxChannelThreads);
   auto scheduler = std::unique_ptr<Scheduler>(new Scheduler(options.thread_clock));
   Topology topology;
   if (options.pin) {

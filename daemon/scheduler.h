@@ -25,9 +25,11 @@ inline constexpr uint32_t kMaxChannelThreads = 64;
 class Scheduler {
  public:
   struct Options {
-    uint32_t channels = 0;  // 0: one a core that this process may use, at most 64
-    bool pin = false;       // thread i runs on core i only (of those that hwloc sees)
-    size_t spans = 0;       // how many each thread keeps of what it did last; 0: none
+    uint32_t channels = 0;  // 0: one a hardware thread that the caller may use, at most 64
+    // Thread i runs on one core only, the i-th of those that the caller may use; from the first
+    // again where there are fewer cores.
+    bool pin = false;
+    size_t spans = 0;  // how many each thread keeps of what it did last; 0: none
     // What jobs are charged by: the calling thread's own time.
     int64_t (*thread_clock)() = ThreadCpuNanos;
   };

@@ -1,15 +1,21 @@
 #include "daemon/scheduler.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "gtest/gtest.h"
 #include "tests/support/status_test.h"
 
 namespace spccl::daemon {
@@ -230,12 +236,94 @@ TEST(SchedulerTest, RemovedTasksGetNoSlice) {
   for (const std::string& slice : trace.Await(2)) EXPECT_NE(slice, "t");
 }
 
-TEST(SchedulerTest, PinsItsThreads) {
-  Trace trace;
-  const auto scheduler = MakeScheduler(3, /*pin=*/true);
-  EXPECT_EQ(scheduler->channels(), 3u);
-  scheduler->Add("job", 1, std::make_shared<CountingTask>("t", 4, &trace));
-  trace.Await(4);
+// Where threads may run: hardware threads, by number.
+using Places = std::set<int>;
+
+Places PlacesOfThread() {
+  cpu_set_t set;
+  Places places;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) places.insert(cpu);
+  }
+  return places;
+}
+
+void KeepThreadTo(const Places& places) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : places) CPU_SET(cpu, &set);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+}
+
+// The core of a hardware thread, as the kernel names its threads: "0,4".
+std::string CoreOf(int cpu) {
+  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                     "/topology/thread_siblings_list");
+  std::string threads;
+  std::getline(file, threads);
+  return threads;
+}
+
+// Holds each thread that comes until `threads` have, and notes where each may run.
+class PlaceTask final : public runtime::Task {
+ public:
+  explicit PlaceTask(size_t threads) : threads_(threads) {}
+  runtime::Progress RunOne(runtime::Scratch) override {
+    std::unique_lock lock(mutex_);
+    if (places_.size() == threads_) return runtime::Progress::kDone;
+    places_.push_back(PlacesOfThread());
+    changed_.notify_all();
+    AllCame(lock);
+    return runtime::Progress::kDone;
+  }
+  void Cancel(absl::Status, int) override {}
+  std::vector<Places> Await() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(AllCame(lock));
+    return places_;
+  }
+
+ private:
+  bool AllCame(std::unique_lock<std::mutex>& lock) {
+    return changed_.wait_for(lock, std::chrono::seconds(20),
+                             [&] { return places_.size() == threads_; });
+  }
+
+  const size_t threads_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Places> places_;
+};
+
+std::vector<Places> PlacesOfChannels(uint32_t channels) {
+  const auto scheduler = MakeScheduler(channels, /*pin=*/true);
+  const auto task = std::make_shared<PlaceTask>(scheduler->channels());
+  scheduler->Add("job", 1, task);
+  return task->Await();
+}
+
+TEST(SchedulerTest, PinsItsThreadsToACoreEach) {
+  const Places usable = PlacesOfThread();
+  std::map<std::string, Places> cores;
+  for (const int cpu : usable) cores[CoreOf(cpu)].insert(cpu);
+  std::map<Places, int> threads;
+  for (const Places& places : PlacesOfChannels(3)) {
+    ASSERT_FALSE(places.empty());
+    EXPECT_EQ(places, cores[CoreOf(*places.begin())]);
+    ++threads[places];
+  }
+  EXPECT_EQ(threads.size(), std::min<size_t>(3, cores.size()));
+}
+
+TEST(SchedulerTest, PinsItsThreadsWhereItMayRunOnly) {
+  const Places usable = PlacesOfThread();
+  for (const int cpu : {*usable.begin(), *usable.rbegin()}) {
+    KeepThreadTo({cpu});
+    EXPECT_THAT(PlacesOfChannels(2), ::testing::ElementsAre(Places{cpu}, Places{cpu}));
+    EXPECT_THAT(PlacesOfChannels(0), ::testing::ElementsAre(Places{cpu}));  // as many as it may use
+  }
+  KeepThreadTo(usable);
 }
 
 TEST(SchedulerTest, SaysHowLongASliceRuns) {
