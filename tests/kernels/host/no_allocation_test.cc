@@ -1,5 +1,6 @@
-// kernels/ neither allocates nor makes system calls: operator new and malloc are counted, and the
-// calls are made where the kernel kills a process that makes any (seccomp's strict mode).
+// kernels/ neither allocates nor makes system calls: malloc and its kin are counted, which every
+// operator new calls too, and the calls are made where the kernel kills a process that makes any
+// (seccomp's strict mode).
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -8,8 +9,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "kernels/host/codec.h"
@@ -19,17 +20,45 @@ namespace {
 std::atomic<int> allocations{0};
 }  // namespace
 
-__attribute__((noinline)) void* operator new(size_t size) {
+extern "C" {
+#if defined(__SANITIZE_ADDRESS__)
+// It has an allocator of its own, for operator new too, and tells of each allocation.
+int __sanitizer_install_malloc_and_free_hooks(void (*allocated)(const volatile void*, size_t),
+                                              void (*freed)(const volatile void*));
+#else
+// Before the C library's, which do the work.
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* block, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+void* malloc(size_t bytes) noexcept {
   ++allocations;
-  if (void* block = std::malloc(size)) return block;
-  throw std::bad_alloc();
+  return __libc_malloc(bytes);
 }
-__attribute__((noinline)) void operator delete(void* block) noexcept {
-  std::free(block);
+void* calloc(size_t count, size_t bytes) noexcept {
+  ++allocations;
+  return __libc_calloc(count, bytes);
 }
-__attribute__((noinline)) void operator delete(void* block, size_t) noexcept {
-  std::free(block);
+void* realloc(void* block, size_t bytes) noexcept {
+  ++allocations;
+  return __libc_realloc(block, bytes);
 }
+void* memalign(size_t alignment, size_t bytes) noexcept {
+  ++allocations;
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  ++allocations;
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** block, size_t alignment, size_t bytes) noexcept {
+  ++allocations;
+  *block = __libc_memalign(alignment, bytes);
+  return *block == nullptr ? ENOMEM : 0;
+}
+#endif
+}  // extern "C"
 
 namespace spccl {
 namespace {
@@ -76,10 +105,13 @@ bool CallEverything(Memory& memory) {
       const Encoded encoded = Encode(static_cast<Format>(format), dtype, memory.dense.data(),
                                      kElements, memory.frame.data());
       valid = valid && Validate(memory.frame.data(), encoded.frame_bytes, dtype, kElements).ok();
+      valid = valid && Validate(memory.frame.data(), encoded.frame_bytes).ok();
       Decode(memory.frame.data(), memory.other.data(), Stores::kStreaming);
       ReduceInto(memory.frame.data(), memory.other.data(), dtype);
       CountNonzeros(dtype, memory.dense.data(), kElements);
+      EstimateNonzeros(dtype, memory.dense.data(), kElements);
     }
+    valid = valid && WrapDense(dtype, kElements, memory.frame.data()) > 0;
     if (LossyCarries(dtype)) valid = valid && CallLossy(dtype, memory);
     for (int op = 0; op < kRedOpCount; ++op) {
       Reduce(dtype, static_cast<RedOp>(op), inputs, outputs, kElements, true);
@@ -93,7 +125,48 @@ bool CallEverything(Memory& memory) {
   return valid;
 }
 
-TEST(NoAllocationTest, NothingIsAllocated) {
+class NoAllocationTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+#if defined(__SANITIZE_ADDRESS__)
+    ASSERT_GT(__sanitizer_install_malloc_and_free_hooks(
+                  [](const volatile void*, size_t) { ++allocations; }, [](const volatile void*){}),
+              0);
+#endif
+  }
+};
+
+// Through volatile pointers, or the compiler leaves the pairs out.
+TEST_F(NoAllocationTest, EveryAllocationIsCounted) {
+  struct alignas(256) Aligned {
+    char bytes[256];
+  };
+  void* volatile block = nullptr;
+  void* aligned = nullptr;
+  char* volatile one = nullptr;
+  Aligned* volatile big = nullptr;
+  const auto counted = [](const auto& allocate) {
+    const int before = allocations;
+    allocate();
+    return allocations - before;
+  };
+  EXPECT_GT(counted([&] { block = std::malloc(8); }), 0);
+  std::free(block);
+  EXPECT_GT(counted([&] { block = std::realloc(nullptr, 8); }), 0);
+  std::free(block);
+  EXPECT_GT(counted([&] { block = std::calloc(8, 8); }), 0);
+  std::free(block);
+  EXPECT_GT(counted([&] { block = std::aligned_alloc(64, 64); }), 0);
+  std::free(block);
+  EXPECT_GT(counted([&] { EXPECT_EQ(::posix_memalign(&aligned, 64, 64), 0); }), 0);
+  std::free(aligned);
+  EXPECT_GT(counted([&] { one = new char; }), 0);
+  delete one;
+  EXPECT_GT(counted([&] { big = new Aligned; }), 0);
+  delete big;
+}
+
+TEST_F(NoAllocationTest, NothingIsAllocated) {
   Memory memory;
   for (const std::string_view target : AvailableTargets()) {
     ASSERT_TRUE(ForceTarget(target));
@@ -107,7 +180,7 @@ TEST(NoAllocationTest, NothingIsAllocated) {
 
 // In strict mode only read, write, exit and sigreturn are allowed; anything else is SIGKILL. The
 // child uses even the first dispatch there.
-TEST(NoAllocationTest, NoSystemCallIsMade) {
+TEST_F(NoAllocationTest, NoSystemCallIsMade) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer makes system calls of its own";
 #endif
