@@ -1,4 +1,4 @@
-// Time as a dependency, so that a test can own it.
+// What time it is, for durations.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,5 @@ inline int64_t ThreadCpuNanos() {
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
-
-class Clock {
- public:
-  virtual ~Clock() = default;
-  virtual int64_t NowNanos() const { return MonotonicNanos(); }
-};
 
 }  // namespace spccl

@@ -40,7 +40,6 @@ shm::Request RequestOf(const CudaExport& exported) {
 CudaBuffer::CudaBuffer(const std::shared_ptr<Session>& session, uint64_t id,
                        const CudaExport& exported)
     : session_(session),
-      session_serial_(session->serial()),
       id_(id),
       base_(exported.base),
       size_bytes_(exported.size_bytes),

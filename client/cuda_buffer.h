@@ -30,7 +30,6 @@ class CudaBuffer {
   ~CudaBuffer();
 
   uint64_t id() const { return id_; }
-  bool IsOf(const Session& session) const { return session.serial() == session_serial_; }
   const std::vector<DeviceMemory>& pieces() const { return pieces_; }
   bool Contains(uint64_t address, uint64_t bytes) const {
     return address >= base_ && address - base_ <= size_bytes_ &&
@@ -46,7 +45,6 @@ class CudaBuffer {
   CudaBuffer(const std::shared_ptr<Session>& session, uint64_t id, const CudaExport& exported);
 
   const std::weak_ptr<Session> session_;
-  const uint64_t session_serial_;
   const uint64_t id_;
   const uint64_t base_, size_bytes_;
   const std::vector<DeviceMemory> pieces_;

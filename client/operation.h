@@ -62,7 +62,6 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   // For operations that are not staged. False: there is no room now. True: it was submitted, or has
   // failed and is finished.
   bool SubmitIfRoom();
-  bool is_on_gpu() const { return staging_ == nullptr; }
   // Likewise; waits for room.
   void SubmitWhenRoom();
   // For staged operations: everything, until it is finished. Blocks.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "kernels/dtype.h"
@@ -19,13 +18,6 @@ constexpr bool IsValidRedOp(uint32_t code) {
 constexpr std::string_view NameOf(RedOp op) {
   constexpr std::string_view kNames[kRedOpCount] = {"sum", "prod", "max", "min", "avg"};
   return kNames[static_cast<int>(op)];
-}
-
-constexpr std::optional<RedOp> RedOpFromName(std::string_view name) {
-  for (int code = 0; code < kRedOpCount; ++code) {
-    if (NameOf(static_cast<RedOp>(code)) == name) return static_cast<RedOp>(code);
-  }
-  return std::nullopt;
 }
 
 // The type of partial results. 16-bit floats are accumulated in float32 and rounded once, at the

@@ -28,9 +28,4 @@ constexpr Range ChunkOf(uint64_t count, uint32_t chunks, uint32_t chunk) {
   return {start(chunk), start(uint64_t{chunk} + 1) - start(chunk)};
 }
 
-// The most elements that a chunk has.
-constexpr uint64_t LargestChunk(uint64_t count, uint32_t chunks) {
-  return ChunkOf(count, chunks, 0).elements;
-}
-
 }  // namespace spccl::plan

@@ -41,10 +41,13 @@ class MemoryView {
   absl::Status Read(uint64_t offset_bytes, void* destination, size_t bytes) const;
   absl::Status Write(uint64_t offset_bytes, const void* source, size_t bytes) const;
 
-  // Whether both views name the same first byte: in-place operations.
-  bool SameStart(const MemoryView& other) const {
-    return data_ == other.data_ && pid_ == other.pid_ && address_ == other.address_ &&
-           gpu_ == other.gpu_;
+  // Whether the byte at `offset_bytes` is the other view's at `other_offset_bytes`: in-place
+  // operations. A mapped view and a remote one are told apart, whatever they show.
+  bool SameByte(uint64_t offset_bytes, const MemoryView& other, uint64_t other_offset_bytes) const {
+    if (mapped() != other.mapped()) return false;
+    if (mapped()) return data_ + offset_bytes == other.data_ + other_offset_bytes;
+    return pid_ == other.pid_ && gpu_ == other.gpu_ &&
+           address_ + offset_bytes == other.address_ + other_offset_bytes;
   }
 
  private:

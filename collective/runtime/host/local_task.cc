@@ -37,12 +37,7 @@ struct LocalTask::Piece {
     uint64_t offset_bytes;
     uint32_t rank;
     bool SameAs(const Place& other) const {
-      if (view->mapped() != other.view->mapped()) return false;
-      if (view->mapped()) {
-        return view->data() + offset_bytes == other.view->data() + other.offset_bytes;
-      }
-      return view->pid() == other.view->pid() &&
-             view->address() + offset_bytes == other.view->address() + other.offset_bytes;
+      return view->SameByte(offset_bytes, *other.view, other.offset_bytes);
     }
   };
   absl::InlinedVector<Place, 8> inputs, outputs;

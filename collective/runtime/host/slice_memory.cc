@@ -98,8 +98,7 @@ absl::Status SliceMemory::ReadOutput(std::byte* room, const void** data) {
 bool SliceMemory::IsInputToo(uint32_t output_rank) const {
   const MemoryView& in = Send(input_ranks_[0]);
   const MemoryView& out = Recv(output_rank);
-  return !in.mapped() && in.pid() == out.pid() &&
-         in.address() + input_offset_ == out.address() + output_offset_;
+  return !in.mapped() && in.SameByte(input_offset_, out, output_offset_);
 }
 
 absl::Status SliceMemory::WriteAttached(const void* data, bool copies_input) {

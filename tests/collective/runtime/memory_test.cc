@@ -88,11 +88,15 @@ TEST(MemoryViewTest, NothingIsReadOfAnEmptyRange) {
   EXPECT_TRUE(MemoryView::Remote(::getpid(), 0).Read(0, nullptr, 0).ok());
 }
 
-TEST(MemoryViewTest, SameStart) {
+TEST(MemoryViewTest, SameByte) {
   std::byte a[2];
-  EXPECT_TRUE(MemoryView::Mapped(a).SameStart(MemoryView::Mapped(a)));
-  EXPECT_FALSE(MemoryView::Mapped(a).SameStart(MemoryView::Mapped(a + 1)));
-  EXPECT_FALSE(MemoryView::Remote(1, 8).SameStart(MemoryView::Remote(2, 8)));
+  EXPECT_TRUE(MemoryView::Mapped(a).SameByte(1, MemoryView::Mapped(a + 1), 0));
+  EXPECT_FALSE(MemoryView::Mapped(a).SameByte(0, MemoryView::Mapped(a + 1), 0));
+  EXPECT_TRUE(MemoryView::Remote(1, 8).SameByte(4, MemoryView::Remote(1, 0), 12));
+  EXPECT_FALSE(MemoryView::Remote(1, 8).SameByte(0, MemoryView::Remote(1, 8), 4));
+  EXPECT_FALSE(MemoryView::Remote(1, 8).SameByte(0, MemoryView::Remote(2, 8), 0));
+  EXPECT_FALSE(MemoryView::Device(8, 0).SameByte(0, MemoryView::Device(8, 1), 0));
+  EXPECT_FALSE(MemoryView::Mapped(a).SameByte(0, MemoryView::Remote(1, 8), 0));
 }
 
 }  // namespace
