@@ -334,11 +334,10 @@ void Engine::Probe(Session& session, const shm::Request& request) {
                             : "the process is in a PID namespace that spccld does not see"));
   }
   session.probing = true;
-  // Off the core thread: memory of another process may take its time to answer (a page that has to
-  // come from a slow file, say).
-  reaper_.Defer([this, session_id = session.id, pid = session.peer.pid, request] {
-    absl::Status status = ProbeAttach(pid, request.probe.address, request.probe.value);
-    loop_->Post([this, session_id, id = request.request_id, status = std::move(status)] {
+  // Off the core thread: no page is waited for, but the lock of a large process's memory may be.
+  reaper_.Defer([this, session_id = session.id, pid = session.peer.pid, id = request.request_id] {
+    absl::Status status = ProbeAttach(pid);
+    loop_->Post([this, session_id, id, status = std::move(status)] {
       Session* const session = registry_.FindSession(session_id);
       if (session == nullptr) return;
       session->probing = false;

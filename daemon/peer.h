@@ -40,8 +40,8 @@ std::optional<uint64_t> JobOfStepTitle(std::string_view title);
 // Whether the process has ended, or is ending: its sockets hang up before its pidfd tells.
 bool HasEnded(const Peer& peer);
 
-// Reads 8 bytes of the process by cross-memory attach and compares them. PermissionDenied where the
-// kernel refuses, InvalidArgument where the memory is not there or holds something else.
-absl::Status ProbeAttach(pid_t pid, uint64_t address, uint64_t expected);
+// Whether we may reach the process's memory by cross-memory attach; touches none of it.
+// PermissionDenied where the kernel refuses.
+absl::Status ProbeAttach(pid_t pid);
 
 }  // namespace spccl::daemon

@@ -1,5 +1,5 @@
-// The thread that does what must not hold up the core thread: unmapping, and probing the memory of
-// other processes.
+// The thread that does what must not hold up the core thread: unmapping, and probing whether the
+// memory of other processes may be read. Nothing here waits for a page of a client's.
 #pragma once
 
 #include <atomic>

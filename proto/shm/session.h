@@ -36,8 +36,7 @@ enum class RequestType : uint32_t {
   kRegisterMemfd = 6,    // one descriptor beside it: a memfd sealed against shrinking
   kRegisterAddress = 7,  // ordinary memory, to be reached by cross-memory attach
   kDeregister = 8,
-  // May the daemon reach this process's memory? `address` holds `value` (8 bytes).
-  kProbeAttach = 9,
+  kProbeAttach = 9,  // may the daemon reach this process's memory?
   // Reply: the memory of a communicator's relays (relay.h), a memfd; none if it is over several
   // nodes.
   kCommRelays = 10,
@@ -105,6 +104,8 @@ struct Request {
       uint64_t buffer_id;
     } deregister;
     struct {
+      // For daemons of before, which look whether `address` holds `value`. Now none of the
+      // process's memory is touched: it might not answer.
       uint64_t address;
       uint64_t value;
     } probe;

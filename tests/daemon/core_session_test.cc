@@ -284,20 +284,12 @@ TEST(BufferTest, LimitsAreNamed) {
   ExpectSuccess(RegisterFd(other, memfd.get(), 4096));
 }
 
-TEST(BufferTest, ProbesTheClientsMemory) {
+TEST(BufferTest, AProbeTouchesNoneOfTheClientsMemory) {
   DaemonEnv env;
   RawClient client = Open(env);
-  const uint64_t value = 0x0123456789abcdef;
   shm::Request request = client.Make(shm::RequestType::kProbeAttach);
-  request.probe.address = reinterpret_cast<uint64_t>(&value);
-  request.probe.value = value;
+  request.probe.address = 16;  // nothing is there
   ExpectSuccess(client.Call(request));
-  request.request_id = 1000;
-  request.probe.value = value + 1;
-  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument, HasSubstr("does not hold"));
-  request.request_id = 1001;
-  request.probe.address = 16;
-  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument, HasSubstr("process_vm_readv"));
 }
 
 TEST(BufferTest, AddressesThatWrapAreRefused) {
