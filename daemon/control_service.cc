@@ -20,6 +20,13 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
+// Not "deadline exceeded" or "unavailable", the core's words where it does not answer, or no
+// longer: to the caller they would mean that we are not reachable.
+absl::Status OfReachable(const absl::Status& status) {
+  if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
+  return absl::InternalError(status.message());
+}
+
 std::string Describe(const Scope& scope) {
   if (const auto* job = std::get_if<JobScope>(&scope)) return absl::StrCat("job ", job->job_id);
   if (const auto* comm = std::get_if<CommScope>(&scope))
@@ -96,12 +103,9 @@ grpc::Status ControlService::Run(const grpc::ServerContext& context,
         "uid ", caller->uid, " has ", CallLimit::kCallsPerUser, " calls in progress already")));
   }
   absl::StatusOr<Snapshot> snapshot = core_->GetSnapshot();
-  if (!snapshot.ok()) {
-    // Not "deadline exceeded" or "unavailable": those would mean that we are not reachable.
-    return ToGrpc(absl::InternalError(snapshot.status().message()));
-  }
+  if (!snapshot.ok()) return ToGrpc(OfReachable(snapshot.status()));
   AddRegistered(jobs_->List(), *settings_, &*snapshot);
-  return ToGrpc(body(*caller, *std::move(snapshot)));
+  return ToGrpc(OfReachable(body(*caller, *std::move(snapshot))));
 }
 
 grpc::Status ControlService::GetStatus(grpc::ServerContext* context,
@@ -272,7 +276,6 @@ grpc::Status ControlService::GetFlight(grpc::ServerContext* context,
     if (is_there && !may.ok()) return may;
     absl::StatusOr<v1::FlightRecord> record = core_->GetFlight(id, request->spans());
     if (absl::IsNotFound(record.status())) return NoSuchComm(caller, id);
-    // As GetSnapshot: no code that would mean that we are not reachable.
     if (!record.ok()) return absl::InternalError(record.status().message());
     // One that is gone, or has changed its owner meanwhile.
     if (!MaySee(caller, record->uid())) return NoSuchComm(caller, id);

@@ -382,6 +382,8 @@ TEST_F(ContextTest, ExitCodeThreeIsTheDaemonsTrouble) {
   const ToolRun run = Tool({"jobs"});
   EXPECT_EQ(run.code, kUnhealthy);
   EXPECT_THAT(run.err, HasSubstr("the core does not answer"));
+  core_.Fail(absl::DeadlineExceededError("the core does not answer"), 2);  // in the middle
+  EXPECT_EQ(Tool({"top", "--once", "--interval", "10ms"}).code, kUnhealthy);
 }
 
 TEST_F(ContextTest, ExitCodeFiveIsNotFound) {

@@ -1,7 +1,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/daemon/control_service_fixture.h"
@@ -156,6 +158,24 @@ TEST_F(ControlServiceTest, TheCoresErrorsArePassedOn) {
       Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &response);
   EXPECT_EQ(status.error_code(), Code::INTERNAL);
   EXPECT_EQ(status.error_message(), "the core does not answer");
+}
+
+// Whoever is told "deadline exceeded" or "unavailable" thinks that the daemon is not reachable.
+TEST_F(ControlServiceTest, ACoreThatGetsStuckInTheMiddleOfACallIsNotUnreachable) {
+  v1::EndJobResponse ended;
+  const std::pair<const char*, std::function<Code()>> calls[] = {
+      {"drain", [&] { return Drain(false); }},
+      {"abort", [&] { return Abort(kOwner); }},
+      {"set", [&] { return Set(GlobalScopeMessage(), SomeSettings()); }},
+      {"reset", [&] { return Reset(GlobalScopeMessage()); }},
+      {"end job", [&] { return EndJob(7, kOwner, &ended); }}};
+  for (const auto& stuck : {absl::DeadlineExceededError("the core thread does not answer"),
+                            absl::UnavailableError("spccld has stopped")}) {
+    for (const auto& [name, call] : calls) {
+      core_.Fail(stuck, 1);
+      EXPECT_EQ(call(), Code::INTERNAL) << name << ": " << stuck;
+    }
+  }
 }
 
 }  // namespace

@@ -36,6 +36,32 @@ TEST_F(ControlServiceTest, TelemetryComesAtOnceAndAgainAndIsFiltered) {
   EXPECT_EQ(reader->Finish().error_code(), Code::CANCELLED);
 }
 
+TEST_F(ControlServiceTest, AStreamOfACoreThatGetsStuckEndsAsItsCallsDo) {
+  core_.Fail(absl::DeadlineExceededError("the core thread does not answer"), 3);
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::StreamTelemetryRequest request;
+  request.set_interval_ms(10);
+  const auto reader = stub_->StreamTelemetry(&context, request);
+  v1::Telemetry telemetry;
+  int told = 0;
+  while (reader->Read(&telemetry)) ++told;
+  EXPECT_GE(told, 1);
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), Code::INTERNAL);
+  EXPECT_EQ(status.error_message(), "the core thread does not answer");
+}
+
+TEST_F(ControlServiceTest, KeptEventsOfACoreThatGetsStuckEndAsItsCallsDo) {
+  core_.Fail(absl::DeadlineExceededError("the core thread does not answer"), 1);
+  grpc::ClientContext context;
+  Limit(&context);
+  const auto reader = stub_->StreamEvents(&context, v1::StreamEventsRequest());
+  v1::StreamEventsResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), Code::INTERNAL);
+}
+
 TEST_F(ControlServiceTest, TelemetryIntervalsAreChecked) {
   for (const uint32_t wrong : {1u, 9u, 3'600'001u}) {
     grpc::ClientContext context;

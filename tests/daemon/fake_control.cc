@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace spccl::daemon {
 namespace {
@@ -32,8 +33,13 @@ absl::StatusOr<Snapshot> FakeControl::GetSnapshot() {
     return absl::DeadlineExceededError("the test has let the core hang");
   }
   if (answers_left_ > 0) --answers_left_;
-  if (!failure_.ok()) return failure_;
+  SPCCL_RETURN_IF_ERROR(FailureLocked());
+  if (answers_before_failure_ > 0) --answers_before_failure_;
   return snapshot_;
+}
+
+absl::Status FakeControl::FailureLocked() const {
+  return answers_before_failure_ > 0 ? absl::OkStatus() : failure_;
 }
 
 absl::StatusOr<v1::FlightRecord> FakeControl::GetFlight(uint64_t comm_id, bool spans) {
@@ -59,6 +65,7 @@ Progress FakeControl::GetProgress() {
 
 absl::Status FakeControl::AbortComm(uint64_t comm_id, const std::string& reason) {
   const std::lock_guard lock(mutex_);
+  SPCCL_RETURN_IF_ERROR(FailureLocked());
   const bool known = std::any_of(snapshot_.comms.begin(), snapshot_.comms.end(),
                                  [comm_id](const CommInfo& comm) { return comm.id == comm_id; });
   if (!known) return absl::NotFoundError("no such communicator");
@@ -68,7 +75,7 @@ absl::Status FakeControl::AbortComm(uint64_t comm_id, const std::string& reason)
 
 absl::StatusOr<EndedJob> FakeControl::EndJob(const std::string& job_id) {
   const std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
+  SPCCL_RETURN_IF_ERROR(FailureLocked());
   EndedJob ended;
   for (const JobInfo& job : snapshot_.jobs) {
     if (job.id != job_id) continue;
@@ -93,6 +100,7 @@ int FakeControl::refreshes() {
 
 absl::Status FakeControl::SetDraining(bool draining) {
   const std::lock_guard lock(mutex_);
+  SPCCL_RETURN_IF_ERROR(FailureLocked());
   snapshot_.core.draining = draining;
   return absl::OkStatus();
 }
@@ -114,9 +122,10 @@ void FakeControl::Update(const std::function<void(Snapshot*)>& change) {
   change(&snapshot_);
 }
 
-void FakeControl::Fail(absl::Status status) {
+void FakeControl::Fail(absl::Status status, int after) {
   const std::lock_guard lock(mutex_);
   failure_ = std::move(status);
+  answers_before_failure_ = after;
 }
 
 void FakeControl::AnswerOnly(int count) {

@@ -32,8 +32,9 @@ class FakeControl final : public Control {
 
   // Changes what GetSnapshot() answers.
   void Update(const std::function<void(Snapshot*)>& change);
-  // From now on GetSnapshot() answers with this, unless it is OK.
-  void Fail(absl::Status status);
+  // Once GetSnapshot() has answered so many times more, it, AbortComm(), EndJob() and SetDraining()
+  // answer with this, unless it is OK.
+  void Fail(absl::Status status, int after = 0);
   // Lets GetSnapshot() answer so many times more and hang then, for ten seconds at most, until
   // AnswerAll().
   void AnswerOnly(int count);
@@ -48,10 +49,13 @@ class FakeControl final : public Control {
 
  private:
   class Subscriber;
+  absl::Status FailureLocked() const;
+
   std::mutex mutex_;
   std::condition_variable changed_;
   Snapshot snapshot_;
   absl::Status failure_;
+  int answers_before_failure_ = 0;
   int answers_left_ = -1;                         // negative: no limit
   std::map<uint64_t, v1::FlightRecord> flights_;  // by communicator
   std::vector<std::pair<uint64_t, std::string>> aborts_;
