@@ -34,7 +34,7 @@ struct Config {
   uint32_t channels = 0;  // threads that move data; 0: one a hardware thread, at most 64
   bool pin = false;       // each channel thread to one core
 
-  // From the first rank's arrival at an operation to its end.
+  // From the first rank's arrival at an operation to the last's, and from there to its end.
   int64_t op_timeout_ns = 1'800'000'000'000;
   int64_t init_timeout_ns = 60'000'000'000;  // for all ranks of a communicator to join
   int64_t stop_timeout_ns = 10'000'000'000;  // for running operations to end after SIGTERM

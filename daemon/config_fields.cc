@@ -266,7 +266,8 @@ std::vector<Field> BuildTable() {
                            "use; where there are more threads than cores, some share one.",
                            &Config::pin));
   fields.push_back(Duration("op_timeout",
-                            "Time from the first rank's arrival at an operation to its end.",
+                            "Time from the first rank's arrival at an operation to the last's, and "
+                            "as much again from there to its end.",
                             &Config::op_timeout_ns));
   fields.push_back(Duration("init_timeout", "Time for all ranks of a communicator to join.",
                             &Config::init_timeout_ns));

@@ -51,7 +51,7 @@ absl::StatusOr<CommEntry*> Engine::MakeComm(const Asker& asker, const UniqueIdBy
   if (registry_.comms.size() >= options_.limits.communicators) {
     return absl::ResourceExhaustedError(absl::StrCat("spccld has ", registry_.comms.size(),
                                                      " communicators, its limit "
-                                                     "(max_communicators)"));
+                                                     "(limits.communicators)"));
   }
   SPCCL_RETURN_IF_ERROR(CheckCommQuota(asker));
   const uint64_t id = registry_.next_comm_id++;

@@ -387,7 +387,7 @@ TEST(CommInitTest, CommunicatorsOverTheLimitAreToldSo) {
   RawClient client = Open(env);
   ExpectSuccess(client.Call(client.MakeCommInit(*client.UniqueId(), 1, 0)));
   ExpectRefusal(client.Call(client.MakeCommInit(*client.UniqueId(), 1, 0)),
-                shm::Result::kSystemError, HasSubstr("max_communicators"));
+                shm::Result::kSystemError, HasSubstr("its limit (limits.communicators)"));
 }
 
 // The descriptor beside the reply.
