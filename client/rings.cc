@@ -64,6 +64,7 @@ Rings::Rings(SharedMapping mapping, UniqueFd doorbell, std::function<void(absl::
 absl::StatusOr<Rings::Push> Rings::Submit(const std::shared_ptr<Ticket>& ticket,
                                           shm::Submission submission, uint32_t* seen) {
   absl::Status broken;
+  bool daemon_sleeps = false;
   {
     const std::lock_guard lock(mutex_);
     if (!dead_.ok()) return dead_;
@@ -80,6 +81,8 @@ absl::StatusOr<Rings::Push> Rings::Submit(const std::shared_ptr<Ticket>& ticket,
       if (state == shm::RingState::kReady) {
         --free_count_;
         outstanding_[index] = {submission.ticket, ticket};
+        // If it does not, it looks once more before it does: see RingControl.
+        daemon_sleeps = producer_.NeedsWake();
       } else {
         broken = absl::InternalError("the daemon corrupted the submission ring's head");
         FailLocked(broken);
@@ -90,7 +93,7 @@ absl::StatusOr<Rings::Push> Rings::Submit(const std::shared_ptr<Ticket>& ticket,
     on_broken_(broken);
     return broken;
   }
-  RingDoorbell();
+  if (daemon_sleeps) RingDoorbell();
   return Push::kPushed;
 }
 

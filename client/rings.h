@@ -47,13 +47,13 @@ class Rings {
   static absl::StatusOr<std::unique_ptr<Rings>> Create(UniqueFd segment_fd, UniqueFd doorbell,
                                                        std::function<void(absl::Status)> on_broken);
 
-  // Submits one operation: fills in submission.ticket, pushes it and wakes the daemon. kNoRoom: as
-  // many operations are outstanding as the session allows; `*seen` is then to be given to
-  // WaitForProgress. An error means that the session is dead, and that nothing was submitted.
+  // Submits one operation: fills in submission.ticket, pushes it and wakes the daemon if it sleeps.
+  // kNoRoom: as many operations are outstanding as the session allows; `*seen` is then to be given
+  // to WaitForProgress. An error means that the session is dead, and that nothing was submitted.
   absl::StatusOr<Push> Submit(const std::shared_ptr<Ticket>& ticket, shm::Submission submission,
                               uint32_t* seen);
 
-  // Has the daemon look after this session's operations.
+  // Has the daemon look after this session's operations, also those that it has already.
   void RingDoorbell();
 
   // Takes all completions that are there. Does not block.

@@ -136,7 +136,7 @@ static_assert(sizeof(Reply) == 512);
 
 // Descriptors beside the kHello reply, in this order.
 inline constexpr int kHelloSegmentFd = 0;   // memfd holding a Segment
-inline constexpr int kHelloDoorbellFd = 1;  // eventfd: written by the client after a push
+inline constexpr int kHelloDoorbellFd = 1;  // eventfd, which the client writes
 inline constexpr int kHelloFdCount = 2;
 
 // The text of a fixed character array, up to its NUL or its end.

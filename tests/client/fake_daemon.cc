@@ -116,9 +116,11 @@ void FakeDaemon::Serve() {
   for (;;) {
     std::vector<SessionPtr> sessions;
     std::vector<pollfd> fds;
+    int timeout_ms;
     {
       const std::lock_guard lock(mutex_);
       if (stop_) return;
+      timeout_ms = awake_ ? 1 : -1;
       sessions = sessions_;
     }
     fds.push_back({wake_.get(), POLLIN, 0});
@@ -127,16 +129,14 @@ void FakeDaemon::Serve() {
       fds.push_back({session->socket.get(), POLLIN, 0});
       fds.push_back({session->doorbell.get(), POLLIN, 0});
     }
-    ::poll(fds.data(), fds.size(), -1);
+    ::poll(fds.data(), fds.size(), timeout_ms);
     const std::lock_guard lock(mutex_);
     uint64_t count;
     if (fds[0].revents != 0) SPCCL_CHECK(::read(wake_.get(), &count, sizeof count) > 0);
     if (fds[1].revents != 0) Accept();
     for (size_t i = 0; i < sessions.size(); ++i) {
       // Rings first: what was submitted before a request was submitted before it.
-      if (fds[2 * i + 3].revents != 0) {
-        if (::read(sessions[i]->doorbell.get(), &count, sizeof count) > 0) Collect(sessions[i]);
-      }
+      if (TakeRings(sessions[i]) || awake_) Collect(sessions[i]);
       if (fds[2 * i + 2].revents != 0) OnReadable(sessions[i]);
     }
     changed_.notify_all();
@@ -223,6 +223,7 @@ void FakeDaemon::SayHello(const SessionPtr& session, const shm::Request& request
   segment->version = segment_version_;
   segment->submission_capacity = shm::kSubmissionCapacity;
   segment->completion_capacity = shm::kCompletionCapacity;
+  segment->submission_control.sleepers.store(awake_ ? 0 : 1, std::memory_order_relaxed);
   session->submissions = std::make_unique<shm::Consumer<shm::Submission>>(
       &segment->submission_control, segment->submissions, shm::kSubmissionCapacity);
   session->completions = std::make_unique<shm::Producer<shm::Completion>>(
@@ -256,6 +257,13 @@ void FakeDaemon::Answer(const SessionPtr& session, uint64_t request_id, uint64_t
   const uint64_t number = next_id_++;
   std::memcpy(reply.payload, &number, sizeof number);
   (void)shm::SendPacket(session->socket.get(), &reply, sizeof reply);
+}
+
+bool FakeDaemon::TakeRings(const SessionPtr& session) {
+  uint64_t count;
+  if (::read(session->doorbell.get(), &count, sizeof count) < 0) return false;
+  rings_ += count;
+  return true;
 }
 
 void FakeDaemon::Collect(const SessionPtr& session) {
@@ -344,6 +352,27 @@ void FakeDaemon::EndComm(const SessionPtr& session, uint32_t comm_id) {
 void FakeDaemon::OmitDone() {
   const std::lock_guard lock(mutex_);
   omits_done_ = true;
+}
+
+void FakeDaemon::StayAwake() {
+  {
+    const std::lock_guard lock(mutex_);
+    awake_ = true;
+    for (const SessionPtr& session : sessions_) {
+      if (session->submissions) {
+        session->submissions->sleepers()->store(0, std::memory_order_relaxed);
+      }
+    }
+  }
+  Wake();
+}
+
+uint64_t FakeDaemon::rings() {
+  const std::lock_guard lock(mutex_);
+  for (const SessionPtr& session : sessions_) {
+    if (TakeRings(session)) Collect(session);
+  }
+  return rings_;
 }
 
 void FakeDaemon::SetAttach(bool can_attach) {

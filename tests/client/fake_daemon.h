@@ -50,6 +50,11 @@ class FakeDaemon {
   // Every later operation ends with this.
   void FailOperations(shm::Result result, const std::string& message);
 
+  // From now on it looks for operations without being told, and says so in its rings.
+  void StayAwake();
+  // How often clients have rung.
+  uint64_t rings();
+
   // Later completions of operations on GPUs come without their `done`, as if it died in between.
   void OmitDone();
 
@@ -105,6 +110,7 @@ class FakeDaemon {
   void JoinRank(const SessionPtr& session, const shm::Request& request);
   void Answer(const SessionPtr& session, uint64_t request_id, uint64_t value,
               shm::Result result = shm::Result::kSuccess, const std::string& message = "");
+  bool TakeRings(const SessionPtr& session);
   void Collect(const SessionPtr& session);
   void Match(const SessionPtr& session, const shm::Submission& submission);
   void Complete(const SessionPtr& session, const shm::Submission& submission, shm::Result result,
@@ -123,6 +129,8 @@ class FakeDaemon {
   bool stop_ = false;
   bool omits_done_ = false;
   bool can_attach_ = true;
+  bool awake_ = false;
+  uint64_t rings_ = 0;
   uint32_t segment_version_ = shm::kShmVersion;
   uint16_t minor_ = shm::kSessionMinor;
   bool hold_operations_ = false;

@@ -35,6 +35,18 @@ TEST_F(OperationTest, TheSlotSaysWhatTheCallSaid) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
+TEST_F(OperationTest, ADaemonThatIsAwakeIsNotRungFor) {
+  const spcclComm_t comm = OneRank();
+  std::vector<float> values = Rising(4);
+  EXPECT_EQ(Sum(values, &values, comm), spcclSuccess);
+  const uint64_t rings = daemon_.rings();
+  EXPECT_EQ(rings, 1u);
+  daemon_.StayAwake();
+  EXPECT_EQ(Sum(values, &values, comm), spcclSuccess);
+  EXPECT_EQ(daemon_.rings(), rings);
+  EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+}
+
 TEST_F(OperationTest, NothingIsSubmittedToo) {
   const spcclComm_t comm = OneRank();
   EXPECT_EQ(spcclAllReduce(nullptr, nullptr, 0, spcclFloat, spcclSum, comm, nullptr), spcclSuccess);
