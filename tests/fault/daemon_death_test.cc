@@ -1,7 +1,10 @@
-// The daemon is killed or frozen, or a rank is: whoever waits is told, in time and by name.
+// The daemon is killed, or a rank is killed or frozen: whoever waits is told, in time and by name.
+// A daemon that is frozen they wait for, until it is killed (docs/adr/0004).
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +19,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(DaemonDeathTest, EveryWaitingClientGetsAnErrorWithinASecond) {
+// Of the daemon's death, after whatever `before` does to it.
+void ExpectAllToldWithinASecond(const std::function<void(SpawnedDaemon&)>& before) {
   const auto daemon = StartServing();
   // Ranks 0 to 2 wait: in an operation, in a stream's synchronize, in a communicator's making.
   FaultJob job(*daemon, 4, [](RankContext& context) {
@@ -48,6 +52,7 @@ TEST(DaemonDeathTest, EveryWaitingClientGetsAnErrorWithinASecond) {
   for (int rank = 0; rank < 4; ++rank) {
     ASSERT_TRUE(job.processes().AwaitReport(rank, "waiting;", kPatienceMs));
   }
+  before(*daemon);
   const int64_t killed_at_ns = MonotonicNanos();
   daemon->Signal(SIGKILL);
   for (int rank = 0; rank < 3; ++rank) {
@@ -61,6 +66,20 @@ TEST(DaemonDeathTest, EveryWaitingClientGetsAnErrorWithinASecond) {
     EXPECT_LT(told.at_ns - killed_at_ns, kToldWithinNs) << "rank " << rank;
     EXPECT_TRUE(ends[rank].exited);
   }
+}
+
+TEST(DaemonDeathTest, EveryWaitingClientGetsAnErrorWithinASecond) {
+  ExpectAllToldWithinASecond([](SpawnedDaemon&) {});
+}
+
+// As a service manager does, which nobody feeds any more.
+TEST(DaemonDeathTest, SoDoesWhoeverWaitsForAFrozenOneOnceItIsKilled) {
+  ExpectAllToldWithinASecond([](SpawnedDaemon& daemon) {
+    daemon.Signal(SIGSTOP);
+    int status = 0;
+    ASSERT_EQ(::waitpid(daemon.pid(), &status, WUNTRACED), daemon.pid());
+    ASSERT_TRUE(WIFSTOPPED(status));
+  });
 }
 
 TEST(DaemonDeathTest, AStoppedDaemonSaysGoodbyeToThoseWhoWait) {
