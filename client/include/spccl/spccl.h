@@ -293,12 +293,14 @@ SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle
  *
  * spcclInvalidArgument: `comm` is NULL or no handle; a NULL buffer with count > 0; a wrong
  * datatype, op or root; a size in bytes beyond PTRDIFF_MAX; a range past the end of a spcclMemAlloc
- *   allocation; memory that is not there; buffers that overlap. These leave the communicator usable
- *   unless the text says otherwise: the call has not taken place (memory that is not there can only
- * be found while running, and fails the operation for all ranks). spcclInvalidUsage: the
- * communicator was destroyed or is the parent's; or the ranks disagree: then all ranks get it, with
- * both values in the text. spcclRemoteError: another rank's process died, or the communicator was
- * aborted; the text names the rank.
+ * allocation; memory that is not there; buffers that overlap. These leave the communicator usable
+ * unless the text says otherwise: the call has not taken place (memory that is not there can only
+ * be found while running, and fails the operation for all ranks; but where this process copies
+ * memory itself, in an all-reduce of 8 MiB or more on memory that is not from spcclMemAlloc, and
+ * wherever the daemon may not reach such memory, it gets a SIGSEGV, as from memcpy).
+ * spcclInvalidUsage: the communicator was destroyed or is the parent's; or the ranks disagree: then
+ * all ranks get it, with both values in the text. spcclRemoteError: another rank's process died, or
+ * the communicator was aborted; the text names the rank.
  *
  * Zeros. Sparse frames (between nodes, between GPUs of one node, or with SPCCL_ALGO=ring) hold
  * none: a result that travelled in them equals the dense one, and other ranks' results, under ==,
