@@ -336,8 +336,10 @@ absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
     left.algorithm.reset();
     left.slice_bytes.reset();
   }
-  if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) left.codec.reset();
-  if (part == SettingsPart::kCodec) left.lossy.reset();
+  if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) {
+    left.codec.reset();
+    left.lossy.reset();
+  }
   return Replace(scope, words);
 }
 

@@ -261,8 +261,12 @@ TEST_F(SettingsStoreTest, LossySendsAreSetKeptAndTakenBack) {
   lossy.lossy = policy::Lossy{};
   ASSERT_TRUE(store->Set(CommScope{1}, lossy).ok());
   EXPECT_FALSE(store->Resolve("j", 1).lossy.on()) << "a communicator may be exact in a lossy job";
-  ASSERT_TRUE(store->Reset(JobScope{"j"}, SettingsPart::kCodec).ok());
-  EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
+  // A lossy codec is a codec, whichever of the two forgets it.
+  for (const SettingsPart part : {SettingsPart::kCodec, SettingsPart::kAlgorithm}) {
+    ASSERT_TRUE(store->Set(JobScope{"j"}, lossy).ok());
+    ASSERT_TRUE(store->Reset(JobScope{"j"}, part).ok());
+    EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
+  }
 }
 
 TEST_F(SettingsStoreTest, GlobalAndJobsAreKeptAndCommunicatorsAreNot) {
