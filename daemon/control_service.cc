@@ -292,6 +292,7 @@ grpc::Status ControlService::StreamTelemetry(grpc::ServerContext* context,
                                              const v1::StreamTelemetryRequest* request,
                                              grpc::ServerWriter<v1::Telemetry>* writer) {
   return Run(*context, [&](const Caller& caller, Snapshot all) {
+    all = {};  // not kept for as long as the stream lives; likewise below
     return Telemeter(context, *request, caller, writer);
   });
 }
@@ -300,7 +301,9 @@ grpc::Status ControlService::StreamEvents(grpc::ServerContext* context,
                                           const v1::StreamEventsRequest* request,
                                           grpc::ServerWriter<v1::StreamEventsResponse>* writer) {
   return Run(*context, [&](const Caller& caller, Snapshot all) {
-    return TellEvents(context, *request, caller, all.core.boot_id, writer);
+    const uint64_t boot_id = all.core.boot_id;
+    all = {};
+    return TellEvents(context, *request, caller, boot_id, writer);
   });
 }
 

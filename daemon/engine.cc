@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -112,10 +113,12 @@ void Engine::OnConnect() {
     Admit(std::move(socket));
     return;
   }
-  if (errno != EMFILE && errno != ENFILE) return;
-  // Out of descriptors, and the connection stays in the queue: listen again at the next check,
-  // rather than spin.
-  Log(LogLevel::kError, "session", "out of file descriptors: connections wait");
+  const int error = errno;
+  if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
+  // Out of descriptors or memory, and the connection stays in the queue: listen again at the next
+  // check, rather than spin.
+  Log(LogLevel::kError, "session", "cannot accept: connections wait",
+      {{"error", std::strerror(error)}});
   loop_->Unwatch(listener_.get(), listener_token_);
   listener_token_ = 0;
 }
@@ -166,7 +169,8 @@ void Engine::Admit(UniqueFd socket) {
     session->refusal = absl::UnavailableError("spccld is draining: it takes no new sessions");
   }
   if (const absl::Status status = WatchSession(*session); !status.ok()) {
-    Log(LogLevel::kError, "session", status.message().data());
+    Log(LogLevel::kError, "session", "a client is turned away",
+        {{"reason", std::string(status.message())}});
     return;
   }
   ++JobOf(session->peer.job_id, session->peer.uid).sessions;

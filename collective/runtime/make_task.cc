@@ -22,7 +22,7 @@ absl::Status Check(const OpDesc& op, std::span<const RankBuffers> ranks,
     return absl::InvalidArgumentError(
         absl::StrCat("operation over ", ranks.size(), " ranks; 1 to ", kMaxLocalRanks, " can be"));
   }
-  if (op.kind == OpKind::kBroadcast && op.root >= ranks.size()) {
+  if (HasRoot(op.kind) && op.root >= ranks.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("root ", op.root, " of ", ranks.size(), " ranks"));
   }

@@ -16,8 +16,9 @@ TEST(MakeTaskTest, RefusesWhatCannotRun) {
   EXPECT_TRUE(Make({}, 2).ok());
   EXPECT_EQ(Make({}, 0).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Make({}, 100'000).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Make({.kind = OpKind::kBroadcast, .root = 2}, 2).code(),
-            absl::StatusCode::kInvalidArgument);
+  for (const OpKind kind : {OpKind::kBroadcast, OpKind::kScatter}) {
+    EXPECT_EQ(Make({.kind = kind, .root = 2}, 2).code(), absl::StatusCode::kInvalidArgument);
+  }
   EXPECT_TRUE(Make({.kind = OpKind::kAllReduce, .root = 2}, 2).ok());
   EXPECT_EQ(Make({.count = UINT64_MAX / 4}, 2).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Make({}, 2, {0}).code(), absl::StatusCode::kInvalidArgument);
