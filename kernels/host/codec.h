@@ -20,7 +20,7 @@
 namespace spccl {
 
 // What is wrong with a frame. Trivially copyable, so that it can be passed on without allocating;
-// ToString() of the code and the two values make the message.
+// NameOf() the code and the values of FrameFault make the message.
 enum class FrameError : uint8_t {
   kNone = 0,
   kTooShort,  // fewer bytes than the header or than header + payload

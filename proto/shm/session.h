@@ -69,7 +69,7 @@ struct Request {
       uint32_t rank;
       uint32_t deadline_ms;  // 0: the daemon's default
       // Wishes of the caller's environment; empty: the daemon's settings decide. NUL-terminated.
-      char algorithm[32];  // of policy/settings.h: "auto", "local", "ring"
+      char algorithm[32];  // "auto", or one by its name in policy/settings.h
       char codec[32];      // "auto", "dense", "pici", "pici-column", "coo", "gap"
     } comm_init;
     struct {

@@ -19,7 +19,7 @@ using plan::Step;
 // A frame, the partial sums, what a rank adds and what is sent next: four of these fit into L2.
 constexpr size_t kDefaultSliceBytes = size_t{256} << 10;
 
-// A tile of the pici format; shorter slices only where that was asked for.
+// In elements: slices are multiples of it, but for the last of a chunk.
 constexpr uint64_t kSliceGranule = 16;
 
 // One RunOne goes on while its steps were tiny, so that a claim costs little beside them.
