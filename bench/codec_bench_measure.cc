@@ -75,7 +75,8 @@ Encoded EncodeAs(const CodecOptions& options, const uint8_t* dense, uint64_t ele
     return EncodeErrorBound(options.dtype, dense, elements, {options.bound, false}, frame);
   }
   // The field is finite and in range.
-  return EncodeQsgd(options.format, options.dtype, dense, elements, options.seed, frame).value();
+  return EncodeQsgd(options.format, options.dtype, dense, elements, {.seed = options.seed}, frame)
+      .value();
 }
 
 // The largest distance between elements; of QSGD's levels, at most 1 over the highest.

@@ -29,6 +29,13 @@ constexpr bool LossyCarries(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64;
 }
 
+// What the levels of a QSGD frame are drawn by: that of element i by the seed and by first + i, its
+// number in a whole of which the frame holds a part. However the whole is cut, it draws the same.
+struct Draws {
+  uint64_t seed = 0;
+  uint64_t first = 0;
+};
+
 // Bits of a level of a QSGD format; 0 for other formats.
 constexpr uint32_t QsgdBits(Format format) {
   return format == Format::kQsgd2   ? 2

@@ -1,5 +1,7 @@
 #include "collective/policy/send_policy.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "collective/policy/wire_format.h"
 #include "kernels/layout.h"
@@ -11,6 +13,11 @@ namespace {
 // 1 - (1 - d)(1 - e): the density of the sum of two, at independent uniform positions.
 double Merged(double d, double e) {
   return 1 - (1 - d) * (1 - e);
+}
+
+double At(const Thresholds& thresholds, Phase phase, Link link) {
+  if (phase == Phase::kAllGather) return thresholds.ag;
+  return link == Link::kInter ? thresholds.inter : thresholds.intra;
 }
 
 }  // namespace
@@ -90,14 +97,29 @@ double SendPolicy::DensityOfNext(Phase phase) const {
   return grows ? Merged(*density_, *first_density_) : *density_;
 }
 
+double SendPolicy::SetThreshold(Format format, Phase phase, Link link) const {
+  return At(format == Format::kCoo ? coo_ : pici_, phase, link);
+}
+
 double SendPolicy::ThresholdOf(Format format, Phase phase, Link link) const {
-  const auto at = [&](const Thresholds& thresholds) {
-    if (phase == Phase::kAllGather) return thresholds.ag;
-    return link == Link::kInter ? thresholds.inter : thresholds.intra;
-  };
-  const double threshold = at(format == Format::kCoo ? coo_ : pici_);
+  const double threshold = SetThreshold(format, phase, link);
   if (threshold != kAutoThreshold || costs_ != nullptr) return threshold;
-  return at(format == Format::kCoo ? kCooThresholds : kPiciThresholds);
+  return At(format == Format::kCoo ? kCooThresholds : kPiciThresholds, phase, link);
+}
+
+double SendPolicy::LeastBytes(Phase phase, Link link, double density) const {
+  double least = width_;
+  const auto consider = [&](Format format) {
+    const double threshold = SetThreshold(format, phase, link);
+    if (threshold != kAutoThreshold && 1 - density <= threshold) return;
+    least = std::min(least, BytesPerElement(format, width_, density));
+  };
+  if (codec_ == Codec::kAuto) {
+    for (const Format format : kAutoFormats) consider(format);
+  } else {
+    consider(SparseFormat(codec_, density));
+  }
+  return least;
 }
 
 Outlook SendPolicy::Look(const Decision& decision, double density, double width) const {

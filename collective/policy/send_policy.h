@@ -71,6 +71,10 @@ class SendPolicy {
   // Of a frame of `bytes` that goes on as it came.
   Decision PassOn(Phase phase, Link link, Format format, uint64_t bytes) const;
 
+  // Bytes an element of the smallest frame that the settings allow in the phase at this density,
+  // whatever is faster.
+  double LeastBytes(Phase phase, Link link, double density) const;
+
   // Require elements > 0; a slice without elements says nothing.
   void Compressed(uint64_t nnz, uint64_t elements);
   void Counted(uint64_t nnz, uint64_t elements);
@@ -83,6 +87,8 @@ class SendPolicy {
 
  private:
   double DensityOfNext(Phase phase) const;
+  double SetThreshold(Format format, Phase phase, Link link) const;
+  // The same, with the paper's where it is auto and no costs are known.
   double ThresholdOf(Format format, Phase phase, Link link) const;
   Outlook Look(const Decision& decision, double density, double width) const;
   bool IsFaster(const Outlook& outlook, Phase phase) const;

@@ -76,11 +76,11 @@ Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
 // dense one, if the bound leaves little to gain.
 Encoded EncodeErrorBound(DType dtype, const void* dense, uint64_t elements, ErrorBound bound,
                          void* frame);
-// `format`: of QSGD. The same seed and elements make the same frame; over seeds, the expectation of
-// each decoded element is the element. Empty if an element is not finite, or a bucket's largest
+// `format`: of QSGD. The same draws and elements make the same frame; over seeds, the expectation
+// of each decoded element is the element. Empty if an element is not finite, or a bucket's largest
 // magnitude is not zero and outside [2^-100, 2^126] (float64: [2^-900, 2^1022]).
 std::optional<Encoded> EncodeQsgd(Format format, DType dtype, const void* dense, uint64_t elements,
-                                  uint64_t seed, void* frame);
+                                  const Draws& draws, void* frame);
 
 // Makes a dense frame where its values already lie at frame + sizeof(FrameHeader), or will: writes
 // the header. Returns the frame's size.

@@ -121,13 +121,13 @@ Encoded EncodeErrorBound(DType dtype, const void* dense, uint64_t elements, Erro
 }
 
 std::optional<Encoded> EncodeQsgd(Format format, DType dtype, const void* dense, uint64_t elements,
-                                  uint64_t seed, void* frame) {
+                                  const Draws& draws, void* frame) {
   const uint32_t bits = QsgdBits(format);
   SPCCL_CHECK(bits != 0 && LossyCarries(dtype));
   auto* to = static_cast<uint8_t*>(frame);
   const QsgdLayout layout = QsgdLayoutOf(bits, SizeOf(dtype), elements);
   if (!host::CurrentTable().encode_qsgd[LossyType(dtype)](static_cast<const uint8_t*>(dense),
-                                                          elements, bits, seed, to + layout.planes,
+                                                          elements, bits, draws, to + layout.planes,
                                                           to + layout.scales)) {
     return std::nullopt;
   }

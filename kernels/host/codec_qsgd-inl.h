@@ -21,25 +21,38 @@ SPCCL_INLINE V Mixed(V v) {
   return v ^ (v >> 16);
 }
 
-// Uniform in [0, 1) in steps of 2^-24: a function of the seed and the element's number only.
+// The draws of a bucket, whose elements have the low halves of their numbers from `first` on.
+struct BucketDraws {
+  uint32_t first, low, high;
+};
+
+// `number`: that of the bucket's first element.
+SPCCL_INLINE BucketDraws DrawsOf(uint64_t seed, uint64_t number) {
+  const auto beyond = static_cast<uint32_t>(number >> 32);
+  return {static_cast<uint32_t>(number), static_cast<uint32_t>(seed),
+          static_cast<uint32_t>(seed >> 32) + beyond * 0x9E3779B9U};
+}
+
+// Uniform in [0, 1) in steps of 2^-24, for the bucket's elements from `at` on: a function of the
+// seed and the element's number only.
 template <class S, class T>
-SPCCL_INLINE Vec<S, T> Uniforms(uint64_t first, uint64_t seed) {
+SPCCL_INLINE Vec<S, T> Uniforms(const BucketDraws& draws, uint64_t at) {
   using U = Unsigned<T>;
-  const Vec<S, U> number = LaneNumbers<U>(std::make_index_sequence<kLanes<S, U>>()) +
-                           static_cast<U>(static_cast<uint32_t>(first));
-  const Vec<S, U> once = Mixed(number ^ static_cast<U>(static_cast<uint32_t>(seed)));
-  const Vec<S, U> twice =
-      Mixed((once + static_cast<U>(static_cast<uint32_t>(seed >> 32))) & 0xFFFFFFFFU);
+  const Vec<S, U> number = (LaneNumbers<U>(std::make_index_sequence<kLanes<S, U>>()) +
+                            static_cast<U>(draws.first + static_cast<uint32_t>(at))) &
+                           0xFFFFFFFFU;
+  const Vec<S, U> once = Mixed(number ^ static_cast<U>(draws.low));
+  const Vec<S, U> twice = Mixed((once + static_cast<U>(draws.high)) & 0xFFFFFFFFU);
   // 24 bits are integers that FloatsOf() takes only in halves.
   const Vec<S, T> high = FloatsOf<S, T>(twice >> 20);
   const Vec<S, T> low = FloatsOf<S, T>((twice >> 8) & 0xFFFU);
   return high * T{0x1p-12} + low * T{0x1p-24};
 }
 
-// Folded levels of 1,024 elements, the first of which is number `first`.
+// Folded levels of 1,024 elements.
 template <class S, class T>
-SPCCL_INLINE void DrawLevels(const uint8_t* dense, uint64_t first, T inverse, T highest,
-                             uint64_t seed, uint8_t* folded) {
+SPCCL_INLINE void DrawLevels(const uint8_t* dense, const BucketDraws& draws, T inverse, T highest,
+                             uint8_t* folded) {
   using U = Unsigned<T>;
   using V = Vec<S, T>;
   for (uint64_t i = 0; i < kBucketElements; i += kLanes<S, T>) {
@@ -53,7 +66,7 @@ SPCCL_INLINE void DrawLevels(const uint8_t* dense, uint64_t first, T inverse, T 
                                  reinterpret_cast<Vec<S, U>>(one));
     };
     below -= chosen(below > size);
-    V level = below + chosen(Uniforms<S, T>(first + i, seed) < size - below);
+    V level = below + chosen(Uniforms<S, T>(draws, i) < size - below);
     level -= chosen(level > highest);  // the scale's rounding
     const Vec<S, U> integer =
         reinterpret_cast<Vec<S, U>>(level + Rounding<T>::kMagic) - kMagicBits<T>;
@@ -75,7 +88,7 @@ struct BucketRange<double> {
 
 // False if a bucket cannot be scaled: a NaN, an infinity, or a largest magnitude out of range.
 template <class S, class T>
-bool EncodeQsgd(const uint8_t* dense, uint64_t elements, uint32_t bits, uint64_t seed,
+bool EncodeQsgd(const uint8_t* dense, uint64_t elements, uint32_t bits, const Draws& draws,
                 uint8_t* planes, uint8_t* scales) {
   using U = Unsigned<T>;
   const auto highest = static_cast<T>((uint32_t{1} << (bits - 1)) - 1);
@@ -93,7 +106,8 @@ bool EncodeQsgd(const uint8_t* dense, uint64_t elements, uint32_t bits, uint64_t
       __builtin_memcpy(folded, from, count * sizeof(T));
       from = folded;
     }
-    DrawLevels<S, T>(from, first, scalable ? highest / largest : T{0}, highest, seed, folded);
+    DrawLevels<S, T>(from, DrawsOf(draws.seed, draws.first + first),
+                     scalable ? highest / largest : T{0}, highest, folded);
     for (uint64_t group = 0; group < GroupsOf(count); ++group) {
       planes = WritePlanes<S, U>(folded + group * kGroupElements * sizeof(U), bits, planes);
     }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/dtype.h"
+#include "kernels/lossy.h"
 #include "kernels/redop.h"
 
 namespace spccl::host {
@@ -132,7 +133,7 @@ struct KernelTable {
                                          uint8_t* accumulator);
   // False: a bucket cannot be scaled.
   bool (*encode_qsgd[kLossyTypes])(const uint8_t* dense, uint64_t elements, uint32_t bits,
-                                   uint64_t seed, uint8_t* planes, uint8_t* scales);
+                                   const Draws& draws, uint8_t* planes, uint8_t* scales);
   void (*decode_qsgd[kLossyTypes])(const ConstQsgdSections& in, uint64_t elements, uint8_t* dense,
                                    bool streaming);
   void (*reduce_qsgd[kLossyTypes])(const ConstQsgdSections& in, uint64_t elements,

@@ -59,7 +59,7 @@ void RoundTripLossy(const FrameHeader& header, const uint8_t* dense) {
   const auto encoded =
       format == Format::kErrorBound
           ? EncodeErrorBound(dtype, dense, header.element_count, {1e-3, true}, again.get())
-          : EncodeQsgd(format, dtype, dense, header.element_count, 1, again.get());
+          : EncodeQsgd(format, dtype, dense, header.element_count, {.seed = 1}, again.get());
   if (!encoded.has_value()) return;
   const Block exact = CopyOf(again.get(), encoded->frame_bytes);
   Require(Validate(exact.get(), encoded->frame_bytes, dtype, header.element_count).ok());

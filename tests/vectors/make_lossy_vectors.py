@@ -4,7 +4,8 @@
 Written from the formats' text alone, one element at a time, so that it is slow and easy to check by eye.
     python3 make_lossy_vectors.py OUT_DIR     writes NAME.in, NAME.frame, NAME.out for each case and lossy.tsv
 NAME.in is the dense input, NAME.frame the frame that it encodes to, NAME.out what that decodes to. lossy.tsv: name, dtype,
-format, elements, values stored, frame bytes, the bound (errorbound) or the seed (qsgd), "abs" or "rel" or "seed".
+format, elements, values stored, frame bytes, the bound (errorbound) or the seed and the first element's number (qsgd:
+SEED@FIRST), "abs" or "rel" or "seed".
 """
 import argparse
 import math
@@ -121,14 +122,14 @@ def mixed(v: int) -> int:
     return v ^ v >> 16
 
 
-def draw(number: int, seed: int) -> float:
-    """In [0, 1), in steps of 2^-24."""
-    once = mixed(number ^ (seed & 0xFFFFFFFF))
-    twice = mixed((once + (seed >> 32)) & 0xFFFFFFFF)
+def draw(number: int, bucket: int, seed: int) -> float:
+    """In [0, 1), in steps of 2^-24. `bucket` is the number of the bucket's first element."""
+    once = mixed((number ^ seed) & 0xFFFFFFFF)
+    twice = mixed((once + (seed >> 32) + (bucket >> 32) * 0x9E3779B9) & 0xFFFFFFFF)
     return (twice >> 8) / 2**24
 
 
-def encode_qsgd(elements: list, dtype: str, fmt: str, seed: int):
+def encode_qsgd(elements: list, dtype: str, fmt: str, seed: int, first: int):
     bits = int(fmt[-1])
     highest = 2**(bits - 1) - 1
     levels, scales, decoded = [], [], []
@@ -141,7 +142,7 @@ def encode_qsgd(elements: list, dtype: str, fmt: str, seed: int):
         for offset, x in enumerate(bucket):
             size = abs(rounded(x * inverse, dtype))
             level = math.floor(size)
-            if draw(bucket_start + offset, seed) < size - level:
+            if draw(first + bucket_start + offset, first + bucket_start, seed) < size - level:
                 level += 1
             level = min(level, highest)
             levels.append(-level if x < 0 else level)
@@ -179,9 +180,11 @@ def errorbound_cases(rng: random.Random):
 def qsgd_cases(rng: random.Random):
     for dtype in DTYPES:
         for n in (0, 1, 64, 65, 1023, 1024, 1025, 5000):
-            yield f"{dtype}-n{n}", dtype, [rng.gauss(0, 1) for _ in range(n)], rng.getrandbits(64)
-        yield f"{dtype}-zeros", dtype, [0.0, -0.0] * 600 + [1.0], 7
-        yield f"{dtype}-scales", dtype, [2.0**(i // 100 - 40) for i in range(4000)], 0
+            yield f"{dtype}-n{n}", dtype, [rng.gauss(0, 1) for _ in range(n)], rng.getrandbits(64), 0
+        yield f"{dtype}-zeros", dtype, [0.0, -0.0] * 600 + [1.0], 7, 0
+        yield f"{dtype}-scales", dtype, [2.0**(i // 100 - 40) for i in range(4000)], 0, 0
+        for first in (48, 2**32 - 1500, 5 * 2**40 + 16):
+            yield f"{dtype}-from{first}", dtype, [rng.gauss(0, 1) for _ in range(3000)], rng.getrandbits(64), first
 
 
 def main(out: Path, seed: int):
@@ -200,11 +203,11 @@ def main(out: Path, seed: int):
         elements = [rounded(x, dtype) for x in elements]
         frame, decoded = encode_errorbound(elements, dtype, bound, relative)
         write(f"errorbound-{name}", dtype, "errorbound", elements, frame, decoded, float(bound).hex(), "rel" if relative else "abs")
-    for name, dtype, elements, key in qsgd_cases(rng):
+    for name, dtype, elements, key, first in qsgd_cases(rng):
         elements = [rounded(x, dtype) for x in elements]
         for fmt in ("qsgd2", "qsgd4", "qsgd8"):
-            frame, decoded = encode_qsgd(elements, dtype, fmt, key)
-            write(f"{fmt}-{name}", dtype, fmt, elements, frame, decoded, key, "seed")
+            frame, decoded = encode_qsgd(elements, dtype, fmt, key, first)
+            write(f"{fmt}-{name}", dtype, fmt, elements, frame, decoded, f"{key}@{first}", "seed")
     (out / "lossy.tsv").write_text("\n".join(rows) + "\n")
     print(f"{len(rows)} cases")
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/runtime/rank_buffers.h"
+#include "kernels/lossy_layout.h"
 #include "kernels/redop.h"
 
 namespace spccl::runtime {
@@ -19,7 +20,8 @@ using plan::Step;
 // A frame, the partial sums, what a rank adds and what is sent next: four of these fit into L2.
 constexpr size_t kDefaultSliceBytes = size_t{256} << 10;
 
-// In elements: slices are multiples of it, but for the last of a chunk.
+// A slice is a number of these, or, but for tests' tiny ones, of QSGD's buckets: then buckets begin
+// at the same elements whatever the slices' size.
 constexpr uint64_t kSliceGranule = 16;
 
 // One RunOne goes on while its steps were tiny, so that a claim costs little beside them.
@@ -97,7 +99,9 @@ std::vector<std::shared_ptr<transport::BusyMeter>> Meters(const PreparedPlan& pl
 uint64_t SliceElements(const OpDesc& op, size_t slice_bytes, size_t largest_bytes) {
   const DType partial = Reduces(op.kind) ? AccumulatorOf(op.dtype, op.redop) : op.dtype;
   const size_t bytes = std::min(slice_bytes == 0 ? kDefaultSliceBytes : slice_bytes, largest_bytes);
-  return std::max(bytes / SizeOf(partial) / kSliceGranule * kSliceGranule, kSliceGranule);
+  const uint64_t elements = bytes / SizeOf(partial);
+  const uint64_t granule = elements < kBucketElements / 2 ? kSliceGranule : kBucketElements;
+  return std::max(elements / granule * granule, granule);
 }
 
 PlanTask::PlanTask(Options options, DoneFn done)

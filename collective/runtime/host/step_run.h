@@ -166,7 +166,7 @@ class StepRun {
   // Not valid if an exact frame is no larger.
   transport::Frame EncodedLossily(const void* values, DType type, const policy::Decision& exact);
   bool ExactIsSmaller(const policy::Decision& exact, DType type, uint64_t bytes) const;
-  uint64_t Seed() const;
+  bool QsgdPays(const void* values, DType type) const;
   absl::Status TakeAsSent(const plan::Step& send, const transport::Frame& frame, DType type);
   void HoldDecoded(HeldKind kind, const transport::Frame& frame, DType type);
 

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "collective/policy/lossy.h"
+#include "collective/policy/wire_format.h"
 #include "collective/runtime/host/step_run.h"
 #include "kernels/host/codec.h"
 
@@ -25,16 +26,21 @@ bool StepRun::SendsLossily(const Step& send) const {
 
 Frame StepRun::EncodedLossily(const void* values, DType type, const Decision& exact) {
   const policy::Lossy& lossy = context_.lossy;
+  const bool bounded = lossy.format == Format::kErrorBound;
+  if (!bounded && !QsgdPays(values, type)) return Frame();
   Frame frame = context_.pool->Take(MaxFrameBytes(lossy.format, type, elements_) + kEncodeSlack);
   CodecWork& work = result_.stats.encoded[static_cast<size_t>(lossy.format)];
   const Stopwatch stopwatch(&work.ns);
   work.dense_bytes += elements_ * SizeOf(type);
   const std::optional<spccl::Encoded> encoded =
-      lossy.format == Format::kErrorBound
-          ? EncodeErrorBound(type, values, elements_, lossy.bound, frame.data())
-          : EncodeQsgd(lossy.format, type, values, elements_, Seed(), frame.data());
-  if (!encoded.has_value() || encoded->frame_bytes >= DenseBytes(type) ||
-      ExactIsSmaller(exact, type, encoded->frame_bytes)) {
+      bounded ? EncodeErrorBound(type, values, elements_, lossy.bound, frame.data())
+              : EncodeQsgd(
+                    lossy.format, type, values, elements_,
+                    {.seed = lossy.seed, .first = context_.layout.OutputOffset(chunk_, args_.lane)},
+                    frame.data());
+  if (!encoded.has_value()) return Frame();
+  if (bounded && (encoded->frame_bytes >= DenseBytes(type) ||
+                  ExactIsSmaller(exact, type, encoded->frame_bytes))) {
     return Frame();
   }
   frame.set_size_bytes(encoded->frame_bytes);
@@ -49,14 +55,19 @@ bool StepRun::ExactIsSmaller(const Decision& exact, DType type, uint64_t bytes) 
   return FrameBytes(exact.format, type, elements_, nnz) <= bytes;
 }
 
-// Another one for each slice of the operation; the operation's own differs from the last one's.
-uint64_t StepRun::Seed() const {
-  uint64_t seed = context_.lossy.seed;
-  for (const uint64_t part : {uint64_t{chunk_}, args_.lane}) {
-    seed = (seed ^ part) * 0x9E3779B97F4A7C15;
-    seed ^= seed >> 32;
+// Asked of the elements, as far as that goes: neither of the slice's length nor of what links and
+// kernels cost, which may be others when the program runs again, and must not change its results.
+bool StepRun::QsgdPays(const void* values, DType type) const {
+  const Format format = context_.lossy.format;
+  const uint64_t longest = context_.layout.SliceElements(chunk_, 0);
+  if (MaxFrameBytes(format, type, longest) >= FrameBytes(Format::kDense, type, longest, longest)) {
+    return false;
   }
-  return seed;
+  if (!args_.policy->compresses()) return true;
+  const auto nnz = static_cast<double>(CountNonzeros(type, values, elements_));
+  const double density = nnz / static_cast<double>(elements_);
+  return policy::BytesPerElement(format, static_cast<double>(SizeOf(type)), density) <
+         args_.policy->LeastBytes(result_.decision.phase, result_.decision.link, density);
 }
 
 absl::Status StepRun::TakeAsSent(const Step& send, const Frame& frame, DType type) {

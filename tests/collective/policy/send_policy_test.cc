@@ -1,12 +1,14 @@
 // Sequences worked out by hand from the paper's rules: section IV.C and formula (7).
 #include "collective/policy/send_policy.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "collective/policy/fastest_format.h"
+#include "collective/policy/wire_format.h"
 #include "gtest/gtest.h"
 #include "kernels/layout.h"
 
@@ -401,6 +403,22 @@ TEST(SendPolicyTest, CodecAndEmptySlices) {
   EXPECT_EQ(Sum(settings).Next(kRs, Link::kIntra, kElements).format, Format::kPiciColumn);
   EXPECT_EQ(Sum().Next(kRs, Link::kIntra, 0).reason, Reason::kEmpty);
   EXPECT_EQ(Sum().Next(kRs, Link::kIntra, 0).format, Format::kDense);
+}
+
+TEST(SendPolicyTest, TheSmallestFrameHangsOnSettingsOnly) {
+  const auto least = [](Settings settings, double density) {
+    return Sum(settings, OpKind::kAllReduce).LeastBytes(kAg, Link::kInter, density);
+  };
+  for (const double density : {0.001, 0.1, 0.5, 1.0}) {
+    const double gap = std::min(BytesPerElement(Format::kGap, 4, density), 4.0);
+    EXPECT_EQ(least({.codec = Codec::kDense}, density), 4);
+    EXPECT_EQ(least({.codec = Codec::kGap, .pici = kAutoThresholds}, density), gap);
+    EXPECT_EQ(least({.codec = Codec::kGap, .pici = {.intra = 0, .inter = 0, .ag = 0.7}}, density),
+              density < 0.3 ? gap : 4);
+    const double pici = BytesPerElement(Format::kPici, 4, density);
+    EXPECT_EQ(least({.pici = kAutoThresholds, .coo = kAutoThresholds}, density),
+              std::min(gap, pici));
+  }
 }
 
 }  // namespace

@@ -1,42 +1,63 @@
 // QSGD through whole plans.
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/lossy_layout.h"
 #include "tests/collective/runtime/lossy_case.h"
 #include "tests/support/seed.h"
 
 namespace spccl::runtime {
 namespace {
 
-void RunQsgd(Format format, uint64_t seed, const std::vector<Bytes>& inputs, Outcome* outcome) {
+constexpr Format kFormats[] = {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8};
+
+// Of numbers around 0, of which so many are not zeros.
+template <class T>
+std::vector<Bytes> NormalInputs(const Case& c, double density, std::mt19937_64* random) {
+  std::normal_distribution<double> noise;
+  std::bernoulli_distribution is_there(density);
+  std::vector<Bytes> inputs;
+  for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
+    std::vector<T> x(c.op.count);
+    for (T& value : x) value = is_there(*random) ? static_cast<T>(noise(*random)) : T{0};
+    inputs.push_back(BytesOf(x));
+  }
+  return inputs;
+}
+
+Case FourNodes(uint64_t count, policy::Lossy lossy) {
   Case c;
   c.algorithm = Algorithm::kSplit;
-  c.op = {.kind = OpKind::kAllReduce, .count = 40000};
+  c.op = {.kind = OpKind::kAllReduce, .count = count};
   c.nodes = OneRankANode(4);
-  c.lossy = {.format = format, .seed = seed};
+  c.lossy = lossy;
   c.slice_bytes = size_t{32} << 10;
-  RunCase(c, inputs, outcome);
-  ExpectAllAlike(c, outcome->received);
+  return c;
+}
+
+Outcome RunAlike(const Case& c, const std::vector<Bytes>& inputs) {
+  Outcome outcome;
+  RunCase(c, inputs, &outcome);
+  ExpectAllAlike(c, outcome.received);
+  return outcome;
 }
 
 // SparCML's dense phase: partial sums travel exactly, the results once, in levels.
-TEST(LossyPlanTest, QsgdQuantisesTheAllGatherOfAnAllReduce) {
+TEST(LossyQsgdPlanTest, QuantisesTheAllGatherOfAnAllReduce) {
   std::mt19937_64 random(TestSeed());
-  std::normal_distribution<double> noise;
-  std::vector<Bytes> inputs;
-  std::vector<double> sums(40000);
-  for (int rank = 0; rank < 4; ++rank) {
-    std::vector<float> x(sums.size());
-    for (size_t i = 0; i < x.size(); ++i) sums[i] += x[i] = static_cast<float>(noise(random));
-    inputs.push_back(BytesOf(x));
+  constexpr uint64_t kCount = 40000;
+  const std::vector<Bytes> inputs = NormalInputs<float>(FourNodes(kCount, {}), 1, &random);
+  std::vector<double> sums(kCount);
+  for (const Bytes& input : inputs) {
+    for (size_t i = 0; i < kCount; ++i) sums[i] += double{At<float>(input, i)};
   }
-  for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
+  for (const Format format : kFormats) {
     SCOPED_TRACE(NameOf(format));
-    Outcome first, again, other;
-    RunQsgd(format, 1, inputs, &first);
-    RunQsgd(format, 1, inputs, &again);
-    RunQsgd(format, 2, inputs, &other);
+    const Outcome first = RunAlike(FourNodes(kCount, {.format = format, .seed = 1}), inputs);
+    const Outcome again = RunAlike(FourNodes(kCount, {.format = format, .seed = 1}), inputs);
+    const Outcome other = RunAlike(FourNodes(kCount, {.format = format, .seed = 2}), inputs);
     EXPECT_TRUE(first.received == again.received) << "the seed makes it reproducible";
     EXPECT_FALSE(first.received == other.received);
     const OpStats& stats = first.stats;
@@ -48,6 +69,56 @@ TEST(LossyPlanTest, QsgdQuantisesTheAllGatherOfAnAllReduce) {
     const double scale = 12.0 / ((1 << (QsgdBits(format) - 1)) - 1);  // of sums of four up to 3
     for (size_t i = 0; i < sums.size(); ++i) {
       ASSERT_NEAR(At<float>(first.received[0], i), sums[i], scale * 2);
+    }
+  }
+}
+
+// The daemon cuts parts into other slices once it knows how sparse operations are and what links
+// and kernels cost, and both come at a time of their own.
+template <class T>
+void ExpectTheSameInAllSlices(Case c, std::mt19937_64* random) {
+  const std::vector<Bytes> inputs = NormalInputs<T>(c, 0.7, random);
+  Outcome first;
+  for (const size_t slice_bytes : {4 << 10, 13'000, 1 << 20}) {
+    c.slice_bytes = slice_bytes;
+    SCOPED_TRACE(Describe(c));
+    Outcome outcome = RunAlike(c, inputs);
+    EXPECT_GT(outcome.stats.sends_by_format[static_cast<size_t>(c.lossy.format)], 0u);
+    if (first.received.empty()) first = outcome;
+    EXPECT_TRUE(outcome.received == first.received);
+  }
+}
+
+TEST(LossyQsgdPlanTest, SlicesDoNotChangeTheResult) {
+  std::mt19937_64 random(TestSeed());
+  size_t round = 0;
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTwoLevelRing, Algorithm::kSplit,
+                                    Algorithm::kHalvingDoubling}) {
+    // The second: parts that end in a bucket of 16 elements or fewer, which alone would be smaller
+    // as they are.
+    for (const uint64_t count : {uint64_t{30'001}, 4 * (8 * kBucketElements + 16) - 9}) {
+      Case c = FourNodes(count, {.format = kFormats[round++ % 3], .seed = random()});
+      c.algorithm = algorithm;
+      c.nodes = {0, 0, 1, 2, 3, 3};
+      c.threads = 2;
+      ExpectTheSameInAllSlices<float>(c, &random);
+      c.op.dtype = DType::kFloat64;
+      ExpectTheSameInAllSlices<double>(c, &random);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Operations of a few elements, and results that have stayed sparse, are smaller as they are.
+TEST(LossyQsgdPlanTest, WhatWouldNotBecomeSmallerStaysExact) {
+  std::mt19937_64 random(TestSeed());
+  for (const auto& [count, density] : {std::pair{2, 1.0}, std::pair{32 * 1024, 0.005}}) {
+    for (const Format format : kFormats) {
+      const Case c = FourNodes(static_cast<uint64_t>(count), {.format = format});
+      const std::vector<Bytes> inputs = NormalInputs<float>(c, density, &random);
+      const Outcome outcome = RunAlike(c, inputs);
+      EXPECT_EQ(outcome.stats.sends_by_format[static_cast<size_t>(format)], 0u);
+      EXPECT_TRUE(outcome.received == RunAlike(FourNodes(c.op.count, {}), inputs).received);
     }
   }
 }

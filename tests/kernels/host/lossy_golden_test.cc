@@ -48,8 +48,10 @@ std::optional<Encoded> EncodeCase(const Case& row, DType dtype, const Bytes& inp
     const ErrorBound bound{std::strtod(row.parameter.c_str(), nullptr), row.kind == "rel"};
     return EncodeErrorBound(dtype, input.data(), row.elements, bound, frame->data());
   }
-  return EncodeQsgd(format, dtype, input.data(), row.elements,
-                    std::strtoull(row.parameter.c_str(), nullptr, 10), frame->data());
+  char* end = nullptr;
+  Draws draws{.seed = std::strtoull(row.parameter.c_str(), &end, 10)};
+  if (*end == '@') draws.first = std::strtoull(end + 1, nullptr, 10);
+  return EncodeQsgd(format, dtype, input.data(), row.elements, draws, frame->data());
 }
 
 class LossyGoldenTest : public testing::TestWithParam<std::string_view> {
@@ -60,7 +62,7 @@ class LossyGoldenTest : public testing::TestWithParam<std::string_view> {
 
 TEST_P(LossyGoldenTest, EncodesAndDecodesByteForByte) {
   const std::vector<Case> cases = ReadCases();
-  ASSERT_EQ(cases.size(), 100u);
+  ASSERT_EQ(cases.size(), 118u);
   for (const Case& row : cases) {
     SCOPED_TRACE(row.name);
     const DType dtype = DTypeFromName(row.dtype).value();

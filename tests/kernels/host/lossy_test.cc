@@ -141,7 +141,8 @@ void LossyTest::ReducesWhatItDecodes() {
     std::vector<Bytes> frames = {Frame(x, {1e-3, false})};
     for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
       Bytes frame(MaxFrameBytes(format, kTypeOf<T>, elements) + kEncodeSlack);
-      const auto encoded = EncodeQsgd(format, kTypeOf<T>, x.data(), elements, rng_(), frame.data());
+      const auto encoded =
+          EncodeQsgd(format, kTypeOf<T>, x.data(), elements, {.seed = rng_()}, frame.data());
       ASSERT_TRUE(encoded.has_value());
       frame.resize(encoded->frame_bytes);
       frames.push_back(frame);
@@ -180,7 +181,7 @@ void LossyTest::IsUnbiased(Format format) {
   Bytes frame(MaxFrameBytes(format, kTypeOf<T>, kElements) + kEncodeSlack);
   std::vector<T> y(kElements);
   for (int seed = 0; seed < kSeeds; ++seed) {
-    ASSERT_TRUE(EncodeQsgd(format, kTypeOf<T>, x.data(), kElements, rng(), frame.data()));
+    ASSERT_TRUE(EncodeQsgd(format, kTypeOf<T>, x.data(), kElements, {.seed = rng()}, frame.data()));
     Decode(frame.data(), y.data());
     for (uint64_t i = 0; i < kElements; ++i) sums[i] += y[i];
   }
@@ -206,11 +207,12 @@ void LossyTest::RoundsToNeighbours(Format format) {
     const std::vector<T> x = Vector<T>(static_cast<int>(rng_() % 2) * 2, elements, rng_);
     const uint64_t seed = rng_();
     Bytes frame(MaxFrameBytes(format, kTypeOf<T>, elements) + kEncodeSlack), again = frame;
-    const auto encoded = EncodeQsgd(format, kTypeOf<T>, x.data(), elements, seed, frame.data());
+    const auto encoded =
+        EncodeQsgd(format, kTypeOf<T>, x.data(), elements, {.seed = seed}, frame.data());
     ASSERT_TRUE(encoded.has_value());
-    EncodeQsgd(format, kTypeOf<T>, x.data(), elements, seed, again.data());
+    EncodeQsgd(format, kTypeOf<T>, x.data(), elements, {.seed = seed}, again.data());
     EXPECT_TRUE(frame == again) << "the same seed makes the same frame";
-    EncodeQsgd(format, kTypeOf<T>, x.data(), elements, seed + 1, again.data());
+    EncodeQsgd(format, kTypeOf<T>, x.data(), elements, {.seed = seed + 1}, again.data());
     EXPECT_TRUE(frame != again || elements == 1) << "another seed another";
     frame.resize(encoded->frame_bytes);
     const std::vector<T> y = Decoded<T>(frame, elements);
@@ -231,13 +233,70 @@ TEST_P(LossyTest, QsgdRoundsToNeighboursAndIsReproducible) {
   }
 }
 
+// However a vector is cut between buckets, its elements draw the same.
+TEST_P(LossyTest, QsgdDrawsByTheNumberOfTheElement) {
+  for (const uint64_t first : {uint64_t{0}, uint64_t{48}, (uint64_t{1} << 32) - 2000}) {
+    const std::vector<float> x = Vector<float>(2, 10 * kBucketElements + 100, rng_);
+    const uint64_t seed = rng_();
+    const auto decoded = [&](uint64_t from, uint64_t to) {
+      Bytes frame(MaxFrameBytes(Format::kQsgd4, DType::kFloat32, to - from) + kEncodeSlack);
+      const auto encoded = EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data() + from, to - from,
+                                      {.seed = seed, .first = first + from}, frame.data());
+      EXPECT_TRUE(encoded.has_value());
+      frame.resize(encoded->frame_bytes);
+      return Decoded<float>(frame, to - from);
+    };
+    const std::vector<float> whole = decoded(0, x.size());
+    for (const uint64_t step : {1, 2, 3, 7}) {
+      std::vector<float> parts;
+      for (uint64_t from = 0; from < x.size(); from += step * kBucketElements) {
+        const auto part = decoded(from, std::min(from + step * kBucketElements, x.size()));
+        parts.insert(parts.end(), part.begin(), part.end());
+      }
+      EXPECT_TRUE(parts == whole) << step << " buckets a part, first " << first;
+    }
+  }
+}
+
+// Equal elements come to both of their levels in every bucket, in other places in each, and beyond
+// 2^32 in others again.
+TEST_P(LossyTest, QsgdDrawsDifferFromBucketToBucket) {
+  constexpr uint64_t kBuckets = 8;
+  std::vector<float> x(kBuckets * kBucketElements, 0.5F);
+  for (uint64_t i = 0; i < x.size(); i += kBucketElements) x[i] = 1;
+  const auto decoded = [&](uint64_t first) {
+    Bytes frame(MaxFrameBytes(Format::kQsgd2, DType::kFloat32, x.size()) + kEncodeSlack);
+    EncodeQsgd(Format::kQsgd2, DType::kFloat32, x.data(), x.size(), {.seed = 1, .first = first},
+               frame.data());
+    std::vector<float> y(x.size());
+    Decode(frame.data(), y.data());
+    return y;
+  };
+  const auto alike = [](const float* a, const float* b) {
+    int count = 0;
+    for (uint64_t i = 1; i < kBucketElements; ++i) count += a[i] == b[i] ? 1 : 0;
+    return count;
+  };
+  const std::vector<float> y = decoded(0), beyond = decoded(uint64_t{1} << 32);
+  // Half of 1,023 in six standard deviations of 16.
+  for (uint64_t a = 0; a < kBuckets; ++a) {
+    const float* const bucket = y.data() + a * kBucketElements;
+    EXPECT_NEAR(std::count(bucket + 1, bucket + kBucketElements, 1.0F), 512, 96);
+    EXPECT_NEAR(alike(bucket, beyond.data() + a * kBucketElements), 512, 96);
+    for (uint64_t b = 0; b < a; ++b) {
+      EXPECT_NEAR(alike(bucket, y.data() + b * kBucketElements), 512, 96) << a << " " << b;
+    }
+  }
+}
+
 TEST_P(LossyTest, QsgdRefusesWhatItCannotScale) {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), -std::nanf(""), 0x1p-120F, 3e38F}) {
     std::vector<float> x(1500);
     x[1200] = bad;
     Bytes frame(MaxFrameBytes(Format::kQsgd4, DType::kFloat32, x.size()) + kEncodeSlack);
-    EXPECT_FALSE(EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data(), x.size(), 1, frame.data()))
+    EXPECT_FALSE(
+        EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data(), x.size(), {.seed = 1}, frame.data()))
         << bad;
   }
 }

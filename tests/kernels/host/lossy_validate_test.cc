@@ -111,7 +111,7 @@ TEST(LossyValidateTest, FindsLiesOfQsgd) {
   const std::vector<float> x = Vector<float>(2, 1100, rng);
   Bytes good(MaxFrameBytes(Format::kQsgd4, DType::kFloat32, x.size()) + kEncodeSlack);
   const auto encoded =
-      EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data(), x.size(), 3, good.data());
+      EncodeQsgd(Format::kQsgd4, DType::kFloat32, x.data(), x.size(), {.seed = 3}, good.data());
   ASSERT_TRUE(encoded.has_value());
   good.resize(encoded->frame_bytes);
   const QsgdLayout layout = QsgdLayoutOf(4, 4, x.size());

@@ -88,7 +88,7 @@ bool CallLossy(DType dtype, Memory& memory) {
       finish(EncodeErrorBound(dtype, dense.data(), kElements, {1e-3, true}, memory.frame.data()));
   for (const Format format : {Format::kQsgd2, Format::kQsgd4, Format::kQsgd8}) {
     const auto encoded =
-        EncodeQsgd(format, dtype, memory.zeros.data(), kElements, 1, memory.frame.data());
+        EncodeQsgd(format, dtype, memory.zeros.data(), kElements, {.seed = 1}, memory.frame.data());
     valid = valid && encoded.has_value() && finish(*encoded);
   }
   return valid;
