@@ -150,9 +150,16 @@ class StepRun {
   // frame with these values.
   absl::Status Emit(std::span<const plan::Step> sends, const void* values, DType type,
                     transport::Frame holder);
-  transport::Frame Encoded(const void* values, DType type, transport::Frame holder);
-  // Decides by an estimate where that will do; the decision is left open where it will not.
-  bool GoesDenseByEstimate(const void* values, DType type);
+  // `counted`: the decision was made by the slice's nonzeros.
+  transport::Frame Encoded(const void* values, DType type, transport::Frame holder, bool counted);
+  // What the decision comes to that is to be made by the slice's nonzeros.
+  struct Choice {
+    policy::SendPolicy policy;  // told of them
+    policy::Decision decision;
+    uint64_t nnz = 0;  // an estimate where that will do: the decision is dense
+  };
+  Choice ChosenByNonzeros(const void* values, DType type) const;
+  void Take(const Choice& choice);
   // Turns the decision into a dense one if nothing is gained; the frame then is only memory.
   // `counted`: the policy knows the density already.
   transport::Frame Compressed(const void* values, DType type, bool counted);
@@ -163,9 +170,10 @@ class StepRun {
   // that all come to the same.
 
   bool SendsLossily(const plan::Step& send) const;
-  // Not valid if an exact frame is no larger.
-  transport::Frame EncodedLossily(const void* values, DType type, const policy::Decision& exact);
-  bool ExactIsSmaller(const policy::Decision& exact, DType type, uint64_t bytes) const;
+  // Not valid if the slice is to go exactly; *counted as Encoded() is to be told.
+  transport::Frame EncodedLossily(const void* values, DType type, bool* counted);
+  // Not valid if the format cannot hold the values.
+  transport::Frame LossyFrame(const void* values, DType type);
   bool QsgdPays(const void* values, DType type) const;
   absl::Status TakeAsSent(const plan::Step& send, const transport::Frame& frame, DType type);
   void HoldDecoded(HeldKind kind, const transport::Frame& frame, DType type);

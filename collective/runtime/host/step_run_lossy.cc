@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -6,14 +7,13 @@
 #include "collective/policy/wire_format.h"
 #include "collective/runtime/host/step_run.h"
 #include "kernels/host/codec.h"
+#include "kernels/lossy_layout.h"
 
 namespace spccl::runtime {
 
 using plan::Operand;
 using plan::Step;
 using plan::StepKind;
-using policy::Decision;
-using policy::Reason;
 using transport::Frame;
 
 bool StepRun::SendsLossily(const Step& send) const {
@@ -24,35 +24,46 @@ bool StepRun::SendsLossily(const Step& send) const {
          (!final_values || context_.plan->one_maker);
 }
 
-Frame StepRun::EncodedLossily(const void* values, DType type, const Decision& exact) {
+// How large a frame within a bound becomes, only making it tells. Zeros make an exact one smaller
+// than any such: so nonzeros are counted first, as for exact sends.
+Frame StepRun::EncodedLossily(const void* values, DType type, bool* counted) {
+  if (context_.lossy.format != Format::kErrorBound) {
+    return QsgdPays(values, type) ? LossyFrame(values, type) : Frame();
+  }
+  const bool open = result_.decision.count_first;
+  Choice exact{.policy = *args_.policy, .decision = result_.decision};
+  if (open) exact = ChosenByNonzeros(values, type);
+  uint64_t exact_bytes = DenseBytes(type);
+  if (exact.decision.format != Format::kDense) {
+    if (!open) exact.nnz = CountNonzeros(type, values, elements_);
+    exact_bytes =
+        std::min(exact_bytes, FrameBytes(exact.decision.format, type, elements_, exact.nnz));
+  }
+  if (ErrorBoundLayoutOf(SizeOf(type), elements_, 0, 0).total < exact_bytes) {
+    Frame frame = LossyFrame(values, type);
+    if (frame.size_bytes() < exact_bytes) return frame;
+  }
+  if (open) Take(exact);
+  *counted = open;
+  return Frame();
+}
+
+Frame StepRun::LossyFrame(const void* values, DType type) {
   const policy::Lossy& lossy = context_.lossy;
-  const bool bounded = lossy.format == Format::kErrorBound;
-  if (!bounded && !QsgdPays(values, type)) return Frame();
   Frame frame = context_.pool->Take(MaxFrameBytes(lossy.format, type, elements_) + kEncodeSlack);
   CodecWork& work = result_.stats.encoded[static_cast<size_t>(lossy.format)];
   const Stopwatch stopwatch(&work.ns);
   work.dense_bytes += elements_ * SizeOf(type);
   const std::optional<spccl::Encoded> encoded =
-      bounded ? EncodeErrorBound(type, values, elements_, lossy.bound, frame.data())
-              : EncodeQsgd(
-                    lossy.format, type, values, elements_,
-                    {.seed = lossy.seed, .first = context_.layout.OutputOffset(chunk_, args_.lane)},
-                    frame.data());
+      lossy.format == Format::kErrorBound
+          ? EncodeErrorBound(type, values, elements_, lossy.bound, frame.data())
+          : EncodeQsgd(
+                lossy.format, type, values, elements_,
+                {.seed = lossy.seed, .first = context_.layout.OutputOffset(chunk_, args_.lane)},
+                frame.data());
   if (!encoded.has_value()) return Frame();
-  if (bounded && (encoded->frame_bytes >= DenseBytes(type) ||
-                  ExactIsSmaller(exact, type, encoded->frame_bytes))) {
-    return Frame();
-  }
   frame.set_size_bytes(encoded->frame_bytes);
-  result_.decision = {.format = lossy.format, .reason = Reason::kLossy, .link = exact.link};
   return frame;
-}
-
-// By the density that is known or extrapolated: a result that stayed sparse goes exactly.
-bool StepRun::ExactIsSmaller(const Decision& exact, DType type, uint64_t bytes) const {
-  if (exact.format == Format::kDense || !args_.policy->density().has_value()) return false;
-  const auto nnz = static_cast<uint64_t>(*args_.policy->density() * static_cast<double>(elements_));
-  return FrameBytes(exact.format, type, elements_, nnz) <= bytes;
 }
 
 // Asked of the elements, as far as that goes: neither of the slice's length nor of what links and

@@ -55,8 +55,13 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
     policy::Link link = policy::Link::kIntra;
     for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
     result_.decision = args_.policy->Next(sends[0].phase, link, elements_);
-    if (SendsLossily(sends[0])) frame = EncodedLossily(values, type, result_.decision);
-    if (!frame.valid()) frame = Encoded(values, type, std::move(holder));
+    bool counted = false;
+    if (SendsLossily(sends[0])) frame = EncodedLossily(values, type, &counted);
+    if (frame.valid()) {
+      result_.decision = {.format = FormatOf(frame), .reason = Reason::kLossy, .link = link};
+    } else {
+      frame = Encoded(values, type, std::move(holder), counted);
+    }
   }
   if (IsLossy(FormatOf(frame))) SPCCL_RETURN_IF_ERROR(TakeAsSent(sends[0], frame, type));
   if (use_.keep_frame && sends[0].operand == Operand::kOutput) {
@@ -65,13 +70,11 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
   return Post(sends, type, std::move(frame));
 }
 
-Frame StepRun::Encoded(const void* values, DType type, Frame holder) {
+Frame StepRun::Encoded(const void* values, DType type, Frame holder, bool counted) {
   Decision& decision = result_.decision;
-  const bool counted = decision.count_first;
-  if (counted && !GoesDenseByEstimate(values, type)) {
-    const uint64_t nnz = CountNonzeros(type, values, elements_);
-    decision = args_.policy->Choose(decision, type, nnz, elements_);
-    CountInput(nnz);
+  if (decision.count_first) {
+    Take(ChosenByNonzeros(values, type));
+    counted = true;
   }
   Frame frame;
   if (decision.format != Format::kDense) {
@@ -87,16 +90,23 @@ Frame StepRun::Encoded(const void* values, DType type, Frame holder) {
   return frame;
 }
 
-bool StepRun::GoesDenseByEstimate(const void* values, DType type) {
-  if (!result_.decision.may_estimate) return false;
-  const uint64_t nnz = EstimateNonzeros(type, values, elements_);
-  policy::SendPolicy guess = *args_.policy;
-  const Decision decision = guess.Choose(result_.decision, type, nnz, elements_);
-  if (decision.format != Format::kDense) return false;
-  *args_.policy = guess;
-  result_.decision = decision;
-  CountInput(nnz);
-  return true;
+StepRun::Choice StepRun::ChosenByNonzeros(const void* values, DType type) const {
+  const auto choose = [&](uint64_t nnz) {
+    Choice choice{.policy = *args_.policy, .decision = {}, .nnz = nnz};
+    choice.decision = choice.policy.Choose(result_.decision, type, nnz, elements_);
+    return choice;
+  };
+  if (result_.decision.may_estimate) {
+    const Choice guess = choose(EstimateNonzeros(type, values, elements_));
+    if (guess.decision.format == Format::kDense) return guess;
+  }
+  return choose(CountNonzeros(type, values, elements_));
+}
+
+void StepRun::Take(const Choice& choice) {
+  *args_.policy = choice.policy;
+  result_.decision = choice.decision;
+  CountInput(choice.nnz);
 }
 
 uint64_t StepRun::EncodeInto(Format format, const void* values, DType type, Frame* frame) {

@@ -28,6 +28,7 @@ struct Case {
   OpDesc op;
   std::vector<uint32_t> nodes;  // of each rank
   policy::Lossy lossy;
+  policy::Codec codec = policy::Codec::kAuto;
   uint64_t in_place = 0, remote = 0;
   size_t slice_bytes = 0;
   int threads = 1;
@@ -59,6 +60,7 @@ inline void RunCase(const Case& c, const std::vector<Bytes>& inputs, Outcome* ou
   options.ranks = memory.buffers();
   options.node_of_rank = c.nodes;
   options.settings.lossy = c.lossy;
+  options.settings.codec = c.codec;
   options.slice_bytes = c.slice_bytes;
   options.transport = std::make_unique<transport::LocalTransport>();
   options.pool = &transport::FramePool::Shared();
