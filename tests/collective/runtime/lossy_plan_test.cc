@@ -1,5 +1,6 @@
 // Lossy sends through whole plans: the bounds that docs/lossy.md derives hold end to end, all ranks
 // come to the same, and what is not finite arrives as it is.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -163,6 +164,15 @@ double ExpectWithinBound(const Case& c, const std::vector<Bytes>& inputs,
   return largest;
 }
 
+// Elements that the first slice of every part has, if there are as many.
+uint64_t LeastSlice(const Case& c) {
+  const bool whole = c.op.kind == OpKind::kAllReduce || c.op.kind == OpKind::kBroadcast;
+  const uint64_t part =
+      whole ? plan::ChunkOf(c.op.count, c.participants(), c.participants() - 1).elements
+            : c.op.count;
+  return std::min(part, c.slice_bytes / SizeOf(c.op.dtype));
+}
+
 template <class T>
 double RunAndCheckAs(const Case& c, int kind, std::mt19937_64* random) {
   SCOPED_TRACE(absl::StrCat(Describe(c), " inputs ", kind));
@@ -171,7 +181,7 @@ double RunAndCheckAs(const Case& c, int kind, std::mt19937_64* random) {
   RunCase(c, inputs, &outcome);
   if (::testing::Test::HasFatalFailure()) return 0;
   const auto lossy = static_cast<size_t>(policy::Reason::kLossy);
-  if (c.participants() > 1 && c.op.count > 3000 && kind == 0) {
+  if (c.participants() > 1 && kind == 0 && LeastSlice(c) >= 64) {
     EXPECT_GT(outcome.stats.decisions[0][lossy] + outcome.stats.decisions[1][lossy], 0u);
     EXPECT_LT(outcome.stats.wire_bytes, outcome.stats.dense_bytes);
   }
@@ -201,24 +211,36 @@ std::vector<uint32_t> SharedNodes(uint64_t count, std::mt19937_64* random) {
 
 TEST(LossyPlanTest, EveryPlanHoldsItsBoundForEveryNumberOfParticipants) {
   std::mt19937_64 random(TestSeed());
+  int round = 0;
+  const auto check = [&](Algorithm algorithm, const OpDesc& op, uint32_t ranks) {
+    const int kind = round++ % 3;
+    Case c;
+    c.op = op;
+    c.algorithm = algorithm;
+    c.nodes = OneRankANode(ranks);
+    c.op.dtype = random() % 2 == 0 ? DType::kFloat32 : DType::kFloat64;
+    // Smooth parts are long enough for frames to pay, which is then asked for.
+    const bool whole = op.kind == OpKind::kAllReduce || op.kind == OpKind::kBroadcast;
+    c.op.count = 1 + random() % (whole ? 700 : 150) + (kind == 0 ? whole ? 80 * ranks : 64 : 0);
+    c.op.root = static_cast<uint32_t>(random() % ranks);
+    c.lossy = {.format = Format::kErrorBound,
+               .bound = {std::exp2(-static_cast<int>(random() % 14)), false}};
+    c.in_place = random();
+    c.remote = random() & random();
+    c.slice_bytes = size_t{kind == 0 ? 512U : 256U} << (random() % 5);
+    c.threads = static_cast<int>(1 + random() % 2);
+    RunAndCheck(c, kind, &random);
+  };
   for (uint32_t ranks = 2; ranks <= 16; ++ranks) {
     for (const Algorithm algorithm : kAlgorithms) {
       for (int kind = 0; kind < kOpKindCount; ++kind) {
-        Case c;
-        c.op.kind = static_cast<OpKind>(kind);
-        if (!HasPlan(algorithm, c.op.kind)) continue;
-        c.algorithm = algorithm;
-        c.nodes = OneRankANode(ranks);
-        c.op.count = 1 + random() % 700;
-        c.op.root = static_cast<uint32_t>(random() % ranks);
-        c.lossy = {.format = Format::kErrorBound,
-                   .bound = {std::exp2(-static_cast<int>(random() % 14)), false}};
-        c.in_place = random();
-        c.remote = random() & random();
-        c.slice_bytes = size_t{256} << (random() % 6);
-        c.threads = static_cast<int>(1 + random() % 2);
-        RunAndCheck(c, static_cast<int>(random() % 3), &random);
-        if (HasFailure()) return;
+        OpDesc op{.kind = static_cast<OpKind>(kind)};
+        if (!HasPlan(algorithm, op.kind)) continue;
+        for (const RedOp redop : kRedOps) {
+          op.redop = redop;
+          if (Reduces(op.kind) || redop == RedOp::kSum) check(algorithm, op, ranks);
+          if (HasFailure()) return;
+        }
       }
     }
   }
@@ -248,17 +270,24 @@ TEST(LossyPlanTest, TypesReductionsAndSharedNodes) {
   }
 }
 
-// The bounds are not idle: inputs at the far end of their quanta come close to them.
+// The bounds of trees are not idle: inputs at the far end of their quanta come to them. In
+// recursive doubling what is added from the second exchange on was decoded, and lies on quanta
+// again: of 14 bounds, 8 are met.
 TEST(LossyPlanTest, TheBoundIsMet) {
   std::mt19937_64 random(TestSeed());
-  Case c;
-  c.op = {.kind = OpKind::kAllReduce, .dtype = DType::kFloat64, .count = 4000};
-  c.nodes = OneRankANode(8);
-  c.lossy = {.format = Format::kErrorBound, .bound = {0.125, false}};
-  c.algorithm = Algorithm::kSplit;
-  EXPECT_GT(RunAndCheck(c, 2, &random), 6.5 * 0.125);  // of 8
-  c.algorithm = Algorithm::kRecursiveDoubling;
-  EXPECT_GT(RunAndCheck(c, 2, &random), 7.5 * 0.125);  // of 14
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTwoLevelRing, Algorithm::kSplit,
+                                    Algorithm::kHalvingDoubling, Algorithm::kRecursiveDoubling}) {
+    for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter}) {
+      if (!HasPlan(algorithm, kind)) continue;
+      Case c;
+      c.op = {.kind = kind, .dtype = DType::kFloat64, .count = 4000};
+      c.algorithm = algorithm;
+      c.nodes = OneRankANode(8);
+      c.lossy = {.format = Format::kErrorBound, .bound = {0.125, false}};
+      EXPECT_GT(RunAndCheck(c, 2, &random), 0.99 * 0.125 * (kind == OpKind::kAllReduce ? 8 : 7))
+          << Describe(c);
+    }
+  }
 }
 
 // Relative to the largest magnitude that a frame holds, which of sums is that of all ranks' inputs.
