@@ -1,6 +1,9 @@
 // Lossy codecs against the real daemon, on ranks that exchange frames.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -67,6 +70,61 @@ TEST(EndToEnd, LossySendsOnRequestOnly) {
         return 0;
       },
       {{"SPCCL_ALGO", "ring"}}));
+}
+
+// What one program's operations with QSGD have come to; shared with the ranks' processes.
+struct Steps {
+  static constexpr size_t kCount = 5000;
+  static constexpr int kOperations = 150;
+  double first[kCount], last[kCount];  // of rank 0
+  double sums[kCount];
+};
+
+double ExactAt(size_t i) {
+  return std::sin(0.01 * static_cast<double>(i));
+}
+
+int TakeSteps(const RankWorld& world, Steps* steps) {
+  const spcclCodecOptions options{.bound = 0, .relative = 0, .seed = 7};
+  if (spcclCommSetCodec(world.comm, spcclCodecQsgd4, &options) != spcclSuccess) return __LINE__;
+  std::vector<double> send(Steps::kCount), recv(Steps::kCount);
+  for (size_t i = 0; i < send.size(); ++i) send[i] = ExactAt(i) / world.ranks;
+  for (int step = 0; step < Steps::kOperations; ++step) {
+    if (spcclAllReduce(send.data(), recv.data(), send.size(), spcclFloat64, spcclSum, world.comm,
+                       nullptr) != spcclSuccess) {
+      return __LINE__;
+    }
+    if (world.rank != 0) continue;
+    for (size_t i = 0; i < recv.size(); ++i) steps->sums[i] += recv[i];
+    std::copy(recv.begin(), recv.end(), step == 0 ? steps->first : steps->last);
+  }
+  return 0;
+}
+
+// The same program twice.
+TEST(EndToEnd, QsgdDrawsAnewInEveryOperationAndAlikeInEveryRun) {
+  Steps* const runs = static_cast<Steps*>(
+      mmap(nullptr, 2 * sizeof(Steps), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(runs, MAP_FAILED);
+  for (Steps* steps : {&runs[0], &runs[1]}) {
+    ASSERT_TRUE(RunRanks(3,
+                         [&](const RankWorld& world, const MultiProcess::Report&) {
+                           return TakeSteps(world, steps);
+                         },
+                         {{"SPCCL_ALGO", "ring"}}));
+  }
+  EXPECT_EQ(std::memcmp(&runs[0], &runs[1], sizeof(Steps)), 0);
+  // An element is off by at most half a level in its standard deviation, and the mean by a
+  // twelfth of that; six times that. Were all draws alike, some would be off by nearly a level.
+  constexpr double kLevel = 1.0 / 7;
+  const double near = 6 * kLevel / 2 / std::sqrt(Steps::kOperations);
+  size_t moved = 0;
+  for (size_t i = 0; i < Steps::kCount; ++i) {
+    ASSERT_NEAR(runs[0].sums[i] / Steps::kOperations, ExactAt(i), near) << i;
+    moved += runs[0].first[i] != runs[0].last[i] ? 1 : 0;
+  }
+  EXPECT_GT(moved, Steps::kCount / 5);
+  munmap(runs, 2 * sizeof(Steps));
 }
 
 }  // namespace

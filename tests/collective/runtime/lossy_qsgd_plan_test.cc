@@ -1,4 +1,6 @@
 // QSGD through whole plans.
+#include <algorithm>
+#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
@@ -105,6 +107,31 @@ TEST(LossyQsgdPlanTest, SlicesDoNotChangeTheResult) {
       c.op.dtype = DType::kFloat64;
       ExpectTheSameInAllSlices<double>(c, &random);
       if (HasFailure()) return;
+    }
+  }
+}
+
+// Equal elements in four parts of five slices: in each bucket about half come to either of their
+// levels, and no two buckets draw alike.
+TEST(LossyQsgdPlanTest, PartsAndSlicesDrawIndependently) {
+  constexpr uint64_t kBuckets = 4 * 5 * 2;
+  Case c = FourNodes(kBuckets * kBucketElements, {.format = Format::kQsgd2, .seed = 3});
+  c.slice_bytes = 2 * kBucketElements * sizeof(float);
+  std::vector<float> x(c.op.count, 0.125F);
+  for (uint64_t i = 0; i < x.size(); i += kBucketElements) x[i] = 0.25F;
+  const Outcome outcome = RunAlike(c, std::vector<Bytes>(c.ranks(), BytesOf(x)));
+  std::vector<float> y(c.op.count);
+  std::memcpy(y.data(), outcome.received[0].data(), outcome.received[0].size());
+  for (uint64_t a = 0; a < kBuckets; ++a) {
+    const auto bucket = y.begin() + static_cast<ptrdiff_t>(a * kBucketElements);
+    // Half of them, in six standard deviations.
+    EXPECT_NEAR(std::count(bucket, bucket + kBucketElements, 1.0F), 512, 96) << a;
+    for (uint64_t b = 0; b < a; ++b) {
+      uint64_t alike = 0;
+      for (uint64_t i = 1; i < kBucketElements; ++i) {
+        alike += y[a * kBucketElements + i] == y[b * kBucketElements + i] ? 1 : 0;
+      }
+      EXPECT_NEAR(static_cast<double>(alike), 512, 96) << a << " and " << b;
     }
   }
 }
