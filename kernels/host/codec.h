@@ -77,8 +77,9 @@ Encoded Encode(Format format, DType dtype, const void* dense, uint64_t elements,
 Encoded EncodeErrorBound(DType dtype, const void* dense, uint64_t elements, ErrorBound bound,
                          void* frame);
 // `format`: of QSGD. The same draws and elements make the same frame; over seeds, the expectation
-// of each decoded element is the element. Empty if an element is not finite, or a bucket's largest
-// magnitude is not zero and outside [2^-100, 2^126] (float64: [2^-900, 2^1022]).
+// of each decoded element is the element, but for a few roundings of the type and 2^-24 of a level.
+// Empty if an element is not finite, or a bucket's largest magnitude is not zero and outside
+// [2^-100, 2^126] (float64: [2^-900, 2^1022]).
 std::optional<Encoded> EncodeQsgd(Format format, DType dtype, const void* dense, uint64_t elements,
                                   const Draws& draws, void* frame);
 
