@@ -1,5 +1,7 @@
 #include "collective/policy/wire_format.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 #include "kernels/layout.h"
 
@@ -24,6 +26,28 @@ TEST(WireFormatTest, IsWhatFramesTake) {
             << dtype << " " << format << " " << density;
       }
     }
+  }
+}
+
+// No exact format of float32 takes fewer bits an element for uniform positions.
+double LeastBits(double density) {
+  const double positions = -density * std::log2(density) - (1 - density) * std::log2(1 - density);
+  return positions + 32 * density;
+}
+
+// What gap was made for (docs/adr/0009-gap.md), in frames of 16 Mi elements.
+TEST(WireFormatTest, GapIsNearTheLeastThatPositionsTake) {
+  constexpr uint64_t kElements = uint64_t{16} << 20;
+  struct Goal {
+    double density, most;
+  };
+  for (const Goal& goal : {Goal{0.1, 1.12}, Goal{0.07, 1.12}, Goal{0.05, 1.12}, Goal{0.03, 1.12},
+                           Goal{0.01, 1.10}, Goal{0.001, 1.10}, Goal{0.0001, 1.15}}) {
+    const auto nnz = static_cast<uint64_t>(goal.density * kElements);
+    const uint64_t bytes = LayoutOf(Format::kGap, DType::kFloat32, kElements, nnz).total;
+    const double share = 8 * static_cast<double>(bytes) / kElements / LeastBits(goal.density);
+    EXPECT_GE(share, 1) << goal.density;
+    EXPECT_LE(share, goal.most) << goal.density;
   }
 }
 
