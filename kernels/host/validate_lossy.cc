@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/lossy_layout.h"
 
@@ -33,8 +34,15 @@ FrameFault CheckLossyDType(const FrameHeader& header) {
                static_cast<uint64_t>(DType::kFloat32));
 }
 
-// The groups' planes: as many words as the index and the head say, none beyond the last element.
-FrameFault CheckPlanes(const uint8_t* frame, const FrameHeader& header,
+// Bits that a group's planes may have: those of elements, but for a block's first, which is its
+// base.
+uint64_t DifferencesOf(uint64_t group, uint64_t elements) {
+  const uint64_t members = MembersOf(group, elements);
+  return group % kErrorBlockGroups == 0 ? members & ~uint64_t{1} : members;
+}
+
+// The groups' widths: as many plane words as the index and the head say.
+FrameFault CheckWidths(const uint8_t* frame, const FrameHeader& header,
                        const ErrorBoundLayout& layout, uint64_t plane_words) {
   const uint64_t most = 8 * SizeOf(static_cast<DType>(header.dtype));
   uint64_t words = 0;
@@ -46,21 +54,31 @@ FrameFault CheckPlanes(const uint8_t* frame, const FrameHeader& header,
       if (stated != words) return Fault(FrameError::kBadIndex, index, stated, words);
     }
     const uint64_t width = frame[layout.widths + group];
-    const uint64_t members = MembersOf(group, header.element_count);
-    if (width > most || (members == 0 && width != 0) || words + width > plane_words) {
-      return Fault(FrameError::kBadIndex, layout.widths + group, width, members == 0 ? 0 : most);
-    }
-    // Most groups are whole.
-    for (uint64_t plane = 0; members != ~uint64_t{0} && plane < width; ++plane) {
-      const uint64_t at = layout.planes + 8 * (words + plane);
-      const auto word = LoadAt<uint64_t>(frame, at);
-      if ((word & ~members) != 0) return Fault(FrameError::kBadBitmap, at, word, word & members);
+    const bool empty = MembersOf(group, header.element_count) == 0;
+    if (width > most || (empty && width != 0) || words + width > plane_words) {
+      return Fault(FrameError::kBadIndex, layout.widths + group, width, empty ? 0 : most);
     }
     words += width;
   }
   if (words != plane_words) {
     return Fault(FrameError::kBadIndex, layout.head + offsetof(ErrorBoundHead, plane_words),
                  plane_words, words);
+  }
+  return {};
+}
+
+// Nothing in the planes that is no difference. The widths have been checked.
+FrameFault CheckPlanes(const uint8_t* frame, const FrameHeader& header,
+                       const ErrorBoundLayout& layout) {
+  uint64_t at = layout.planes;
+  for (uint64_t group = 0; group < GroupsOf(header.element_count); ++group) {
+    const uint64_t end = at + 8 * uint64_t{frame[layout.widths + group]};
+    const uint64_t may = DifferencesOf(group, header.element_count);
+    if (may == ~uint64_t{0}) at = end;  // as most
+    for (; at < end; at += 8) {
+      const auto word = LoadAt<uint64_t>(frame, at);
+      if ((word & ~may) != 0) return Fault(FrameError::kBadBitmap, at, word, word & may);
+    }
   }
   return {};
 }
@@ -119,18 +137,21 @@ FrameFault CheckErrorBound(const uint8_t* frame, size_t frame_bytes, const Frame
   }
   fault = CheckErrorBoundPadding(frame, header, layout, head.plane_words);
   if (!fault.ok()) return fault;
-  fault = CheckPlanes(frame, header, layout, head.plane_words);
+  fault = CheckWidths(frame, header, layout, head.plane_words);
+  if (!fault.ok()) return fault;
+  fault = CheckPlanes(frame, header, layout);
   return fault.ok() ? CheckPositions(frame, header, layout.positions) : fault;
 }
 
 // A scale is zero or a positive, finite number.
 template <class T>
 FrameFault CheckScales(const uint8_t* frame, const FrameHeader& header, uint64_t scales) {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
   for (uint64_t bucket = 0; bucket < header.nnz; ++bucket) {
     const T scale = LoadAt<T>(frame, scales + bucket * sizeof(T));
     if (!(scale >= 0 && scale <= std::numeric_limits<T>::max()) || std::signbit(scale)) {
-      return Fault(FrameError::kBadQuantum, scales + bucket * sizeof(T),
-                   LoadAt<uint32_t>(frame, scales + bucket * sizeof(T)), 0);
+      return Fault(FrameError::kBadQuantum, scales + bucket * sizeof(T), std::bit_cast<Bits>(scale),
+                   0);
     }
   }
   return {};

@@ -1,6 +1,7 @@
 // What a lossy frame may lie about is found.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -101,6 +102,14 @@ TEST(LossyValidateTest, FindsLiesOfErrorBound) {
        {"width too large", FrameError::kBadIndex, set(uint8_t{200}, layout.widths + 10)},
        {"width of nothing", FrameError::kBadIndex, set(uint8_t{1}, layout.widths + 11)},
        {"past the end", FrameError::kBadBitmap, set(~uint64_t{0}, layout.positions - 16)},
+       {"a difference before the first element", FrameError::kBadBitmap,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout& at) { (*frame)[at.planes] |= 1; }},
+       {"a difference before a later block's first element", FrameError::kBadBitmap,
+        [](Bytes* frame, FrameHeader*, const ErrorBoundLayout& at) {
+          uint32_t words;
+          std::memcpy(&words, frame->data() + at.index + 4, sizeof(words));
+          (*frame)[at.planes + 8 * words] |= 1;
+        }},
        {"positions fall", FrameError::kBadIndex, set(uint32_t{301}, layout.positions)},
        {"positions past the end", FrameError::kBadIndex, set(uint32_t{700}, layout.positions + 4)},
        {"padding", FrameError::kBadPadding, set(uint8_t{1}, layout.values - 1)}});
@@ -135,6 +144,20 @@ TEST(LossyValidateTest, FindsLiesOfQsgd) {
           for (int plane = 0; plane < 4; ++plane) (*frame)[48 + 8 * plane] |= 1;
         }},
        {"past the end", FrameError::kBadBitmap, set(uint8_t{0x80}, layout.scales - 16 + 7)}});
+}
+
+TEST(LossyValidateTest, TellsTheWholeScale) {
+  const std::vector<double> x(100, 1.5);
+  Bytes frame(MaxFrameBytes(Format::kQsgd4, DType::kFloat64, x.size()) + kEncodeSlack);
+  const auto encoded =
+      EncodeQsgd(Format::kQsgd4, DType::kFloat64, x.data(), x.size(), {.seed = 3}, frame.data());
+  ASSERT_TRUE(encoded.has_value());
+  const QsgdLayout layout = QsgdLayoutOf(4, sizeof(double), x.size());
+  const double wrong = -1.5;
+  std::memcpy(frame.data() + layout.scales, &wrong, sizeof(wrong));
+  const FrameFault fault = Validate(frame.data(), encoded->frame_bytes);
+  EXPECT_EQ(fault.at, layout.scales);
+  EXPECT_EQ(fault.found, std::bit_cast<uint64_t>(wrong));
 }
 
 }  // namespace

@@ -301,9 +301,12 @@ TEST(ValidateGapTest, FindsAnIndexThatFallsOrRunsOut) {
 }
 
 TEST(FrameErrorTest, EveryErrorHasAName) {
-  for (int code = 0; code <= static_cast<int>(FrameError::kBadIndex); ++code) {
+  for (int code = 0; code <= static_cast<int>(FrameError::kBadQuantum); ++code) {
     EXPECT_NE(NameOf(static_cast<FrameError>(code)), "unknown error") << code;
   }
+  EXPECT_EQ(NameOf(static_cast<FrameError>(static_cast<int>(FrameError::kBadQuantum) + 1)),
+            "unknown error")
+      << "one more, of which this test should know";
 }
 
 }  // namespace
