@@ -74,7 +74,10 @@ bool StepRun::QsgdPays(const void* values, DType type) const {
   if (MaxFrameBytes(format, type, longest) >= FrameBytes(Format::kDense, type, longest, longest)) {
     return false;
   }
-  if (!args_.policy->compresses()) return true;
+  // A few elements at the end of a part have any density, by chance, and are of a longer slice
+  // where slices are larger.
+  const bool rest = args_.lane > 0 && elements_ < kBucketElements;
+  if (rest || !args_.policy->compresses()) return true;
   const auto nnz = static_cast<double>(CountNonzeros(type, values, elements_));
   const double density = nnz / static_cast<double>(elements_);
   return policy::BytesPerElement(format, static_cast<double>(SizeOf(type)), density) <
