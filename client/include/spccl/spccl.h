@@ -233,7 +233,8 @@ typedef struct {
   double bound;            /* error bound: a positive, finite number */
   int relative;            /* nonzero: as a fraction, below 1, of the largest finite magnitude among
                               the elements of a frame */
-  unsigned long long seed; /* QSGD: the same seed and operations give the same results */
+  unsigned long long seed; /* QSGD: the same seed and operations give the same results, by the same
+                              algorithm (docs/lossy.md) */
 } spcclCodecOptions;
 
 /* Sets the codec of `comm`'s operations from the next one on, for what this rank's node sends:
