@@ -20,7 +20,7 @@ inline constexpr uint16_t kSessionMajor = 1;
 inline constexpr uint16_t kSessionMinor = 1;
 
 inline constexpr size_t kUniqueIdBytes = 128;
-inline constexpr uint32_t kMostRanks = 256;  // of a communicator
+inline constexpr uint32_t kMostRanks = 256;        // of a communicator
 inline constexpr size_t kGpuIdBytes = 16;          // a GPU's UUID, as its driver has it
 inline constexpr size_t kCudaIpcHandleBytes = 64;  // a legacy handle of the driver's
 // Memory that was mapped piece by piece comes as so many descriptors; sizes count in units.
