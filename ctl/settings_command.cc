@@ -279,7 +279,9 @@ void AddAlgo(Tree* tree) {
       "Of the slices that are sent between nodes, too; 0: by the density.")
       ->type_name("BYTES");
   AddScopeOptions(set, &options->scope);
-  AddReset(tree, parent, "Forget the scope's own algorithm, slice size and codec.",
+  AddReset(tree, parent,
+           "Forget the scope's own algorithm, slice size and codec, and with it whether sends are "
+           "lossy.",
            v1::SETTINGS_PART_ALGORITHM);
 }
 
@@ -344,7 +346,8 @@ void AddCodec(Tree* tree) {
       ->excludes(absolute);
   set->add_option("--seed", options->seed, "Of QSGD's random rounding.")->type_name("NUMBER");
   AddScopeOptions(set, &options->scope);
-  AddReset(tree, parent, "Forget the scope's own codec.", v1::SETTINGS_PART_CODEC);
+  AddReset(tree, parent, "Forget the scope's own codec, and with it whether sends are lossy.",
+           v1::SETTINGS_PART_CODEC);
 }
 
 }  // namespace

@@ -20,11 +20,10 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
-// Not "deadline exceeded" or "unavailable", the core's words where it does not answer, or no
-// longer: to the caller they would mean that we are not reachable.
+// Not "deadline exceeded", the core's word where it does not answer: to the caller it would mean
+// that we are not reachable. That we are no longer, where the core has stopped, is true.
 absl::Status OfReachable(const absl::Status& status) {
-  if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
-  return absl::InternalError(status.message());
+  return absl::IsDeadlineExceeded(status) ? absl::InternalError(status.message()) : status;
 }
 
 std::string Describe(const Scope& scope) {
@@ -192,15 +191,19 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
         {{"scope", Describe(scope)}, {"change", what}, {"uid", absl::StrCat(caller.uid)}});
     core_->RecordEvent(SettingsEvent(all, scope, caller, what));
     // A communicator's settings are the core's word, which has changed now.
-    SPCCL_ASSIGN_OR_RETURN(const Snapshot now, core_->GetSnapshot());
+    const absl::StatusOr<Snapshot> now = core_->GetSnapshot();
+    if (!now.ok()) {
+      return absl::InternalError(
+          absl::StrCat("in force, but what holds now is not known: ", now.status().message()));
+    }
     if (const auto* comm = std::get_if<CommScope>(&scope);
-        comm != nullptr && CommsIn(now, scope) == 0) {
+        comm != nullptr && CommsIn(*now, scope) == 0) {
       settings_->Forget(comm->comm_id);  // it ended meanwhile: the core has forgotten it already
       return absl::NotFoundError(absl::StrCat("communicator ", comm->comm_id, " has ended"));
     }
-    response->set_boot_id(BootIdText(now.core.boot_id));
-    response->set_communicators(CommsIn(VisibleTo(caller, now), scope));
-    *response->mutable_resolved() = ToProto(Resolved(now, scope));
+    response->set_boot_id(BootIdText(now->core.boot_id));
+    response->set_communicators(CommsIn(VisibleTo(caller, *now), scope));
+    *response->mutable_resolved() = ToProto(Resolved(*now, scope));
     return absl::OkStatus();
   });
 }
@@ -223,10 +226,11 @@ grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
       *context, request->scope(), response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
         SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(request->part()));
         SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, part));
-        return std::string(part == SettingsPart::kThresholds  ? "reset the thresholds"
-                           : part == SettingsPart::kAlgorithm ? "reset the algorithm and the codec"
-                           : part == SettingsPart::kCodec     ? "reset the codec"
-                                                              : "reset all");
+        return std::string(part == SettingsPart::kThresholds ? "reset the thresholds"
+                           : part == SettingsPart::kAlgorithm
+                               ? "reset the algorithm and the codec, and lossy sends"
+                           : part == SettingsPart::kCodec ? "reset the codec, and lossy sends"
+                                                          : "reset all");
       });
 }
 

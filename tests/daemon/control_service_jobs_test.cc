@@ -169,13 +169,33 @@ TEST_F(ControlServiceTest, ACoreThatGetsStuckInTheMiddleOfACallIsNotUnreachable)
       {"set", [&] { return Set(GlobalScopeMessage(), SomeSettings()); }},
       {"reset", [&] { return Reset(GlobalScopeMessage()); }},
       {"end job", [&] { return EndJob(7, kOwner, &ended); }}};
-  for (const auto& stuck : {absl::DeadlineExceededError("the core thread does not answer"),
-                            absl::UnavailableError("spccld has stopped")}) {
-    for (const auto& [name, call] : calls) {
-      core_.Fail(stuck, 1);
-      EXPECT_EQ(call(), Code::INTERNAL) << name << ": " << stuck;
-    }
+  for (const auto& [name, call] : calls) {
+    core_.Fail(absl::DeadlineExceededError("the core thread does not answer"), 1);
+    EXPECT_EQ(call(), Code::INTERNAL) << name;
   }
+}
+
+TEST_F(ControlServiceTest, ACoreThatHasStoppedIsUnreachable) {
+  v1::EndJobResponse ended;
+  core_.Fail(absl::UnavailableError("spccld has stopped"), 1);
+  EXPECT_EQ(EndJob(7, kOwner, &ended), Code::UNAVAILABLE);
+  core_.Fail(absl::UnavailableError("spccld has stopped"));
+  v1::GetStatusResponse response;
+  EXPECT_EQ(Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &response).error_code(),
+            Code::UNAVAILABLE);
+}
+
+// A script that is told that nothing has changed would be wrong.
+TEST_F(ControlServiceTest, SettingsThatAreInForceAreSaidToBeThoughTheCoreGetsStuck) {
+  core_.Fail(absl::DeadlineExceededError("the core thread does not answer"), 1);
+  v1::SetSettingsRequest request;
+  *request.mutable_scope() = GlobalScopeMessage();
+  *request.mutable_settings() = SomeSettings();
+  v1::SetSettingsResponse response;
+  const grpc::Status status = Call(&v1::Control::Stub::SetSettings, request, &response);
+  EXPECT_EQ(status.error_code(), Code::INTERNAL);
+  EXPECT_EQ(status.error_message(),
+            "in force, but what holds now is not known: the core thread does not answer");
 }
 
 }  // namespace
