@@ -30,7 +30,8 @@ constexpr bool LossyCarries(DType dtype) {
 }
 
 // What the levels of a QSGD frame are drawn by: that of element i by the seed and by first + i, its
-// number in a whole of which the frame holds a part. However the whole is cut, it draws the same.
+// number in a whole of which the frame holds a part. However the whole is cut between buckets, it
+// draws the same.
 struct Draws {
   uint64_t seed = 0;
   uint64_t first = 0;

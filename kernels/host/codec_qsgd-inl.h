@@ -34,7 +34,7 @@ SPCCL_INLINE BucketDraws DrawsOf(uint64_t seed, uint64_t number) {
 }
 
 // Uniform in [0, 1) in steps of 2^-24, for the bucket's elements from `at` on: a function of the
-// seed and the element's number only.
+// seed and the element's number, and past 2^32 of where its bucket begins.
 template <class S, class T>
 SPCCL_INLINE Vec<S, T> Uniforms(const BucketDraws& draws, uint64_t at) {
   using U = Unsigned<T>;

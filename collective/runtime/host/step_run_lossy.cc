@@ -41,7 +41,11 @@ Frame StepRun::EncodedLossily(const void* values, DType type, bool* counted) {
   }
   if (ErrorBoundLayoutOf(SizeOf(type), elements_, 0, 0).total < exact_bytes) {
     Frame frame = LossyFrame(values, type);
-    if (frame.size_bytes() < exact_bytes) return frame;
+    if (frame.size_bytes() < exact_bytes) {
+      // Of a first send the format is sparse, or open: it was counted above.
+      if (result_.decision.reason == policy::Reason::kFirst) CountInput(exact.nnz);
+      return frame;
+    }
   }
   if (open) Take(exact);
   *counted = open;

@@ -406,8 +406,20 @@ TEST(SendPolicyTest, CodecAndEmptySlices) {
 }
 
 TEST(SendPolicyTest, TheSmallestFrameHangsOnSettingsOnly) {
-  const auto least = [](Settings settings, double density) {
-    return Sum(settings, OpKind::kAllReduce).LeastBytes(kAg, Link::kInter, density);
+  // Whatever things cost, and whatever was sent before.
+  const Costs fast_link = LinkOf(1e11), slow_link = LinkOf(1e6);
+  const auto least = [&](const Settings& settings, double density) {
+    const OpDesc op{.kind = OpKind::kAllReduce};
+    const double bytes = Sum(settings, op.kind).LeastBytes(kAg, Link::kInter, density);
+    for (const Costs* const costs : {&fast_link, &slow_link}) {
+      for (const Leaning leaning : {Leaning::kSparse, Leaning::kDense}) {
+        Habit habit;
+        habit.fill(leaning);
+        EXPECT_EQ(SendPolicy(settings, op, costs, habit).LeastBytes(kAg, Link::kInter, density),
+                  bytes);
+      }
+    }
+    return bytes;
   };
   for (const double density : {0.001, 0.1, 0.5, 1.0}) {
     const double gap = std::min(BytesPerElement(Format::kGap, 4, density), 4.0);
