@@ -114,10 +114,10 @@ absl::Status MeasureTurn(Team& team, Backend& backend, Input& input, int count, 
 // counts.
 constexpr int kTimedWarmUp = 3;
 
-// Whether operations are faster after many than after few: a communicator tries ways where nothing
-// is fixed.
+// Whether operations may be faster after many than after few: a communicator tries ways where codec
+// and thresholds are auto, as they may be where a setting leaves them alone.
 bool Learns(const Setting& setting) {
-  return setting.codec == "auto" && setting.threshold == -1;
+  return setting.codec.empty() || (setting.codec == "auto" && setting.threshold == -1);
 }
 
 // `seconds`: 0 for no limit.

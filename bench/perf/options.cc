@@ -74,7 +74,7 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
       ->capture_default_str();
   app.add_option("--warmup-time", options.warmup_seconds,
                  "about as many of them as take so many seconds, but three at least and --warmup "
-                 "at most; of --settings with anything fixed three (default: --warmup)")
+                 "at most; of --settings that fix codec or threshold three (default: --warmup)")
       ->check(CLI::PositiveNumber);
   app.add_flag("--check", options.check, "compare a result with what it must be");
   app.add_flag("--json", options.json, "print one object a line");

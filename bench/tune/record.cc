@@ -1,15 +1,33 @@
 #include "bench/tune/record.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace spccl::tune {
+namespace {
+
+constexpr uint32_t kMostChannels = 64;  // of a daemon
+
+// nlohmann's own conversions take -1 and 3.7 for numbers of channels.
+uint32_t ChannelsIn(const nlohmann::json& field) {
+  const auto found = field.get<double>();
+  const auto channels = static_cast<uint32_t>(std::clamp<double>(found, 0, kMostChannels));
+  if (channels == found) return channels;
+  throw std::range_error(
+      absl::StrCat("found ", field.dump(), " channels, expected 0 to ", kMostChannels));
+}
+
+}  // namespace
 
 absl::StatusOr<Record> ReadRecord(const std::string& path) {
   Record record;
@@ -22,10 +40,12 @@ absl::StatusOr<Record> ReadRecord(const std::string& path) {
       record.arguments = arguments->second.get<std::vector<std::string>>();
     }
     if (const auto channels = fields.find("channels"); channels != fields.end()) {
-      record.channels = channels->second.at("chosen").get<uint32_t>();
-      record.channels_of = channels->second.at("of").get<std::vector<uint32_t>>();
+      record.channels = ChannelsIn(channels->second.at("chosen"));
+      for (const auto& one : channels->second.at("of")) {
+        record.channels_of.push_back(ChannelsIn(one));
+      }
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", error.what(), "; expected what spccl-tune has written there"));
   }

@@ -151,7 +151,8 @@ class Sweeper {
       return absl::FailedPreconditionError(absl::StrCat(
           options_.csv, " was measured with \"", absl::StrJoin(*record_.arguments, " "),
           "\", found \"", absl::StrJoin(options_.perf_arguments, " "),
-          "\"; expected another folder, or, if both are the same links, no ", options_.record));
+          "\"; expected another folder, or, if both are the same links, no \"arguments\" in ",
+          options_.record));
     }
     record_.arguments = options_.perf_arguments;
     return WriteRecord(options_.record, record_);

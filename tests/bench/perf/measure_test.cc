@@ -152,10 +152,11 @@ TEST(Measure, WarmsUpForATimeOnlyWhatLearns) {
   options.warmup = 120;
   options.warmup_seconds = 2;
   options.settings = {{.name = "learns", .codec = "auto"},
+                      {.name = "leaves it alone", .algo = "split"},
                       {.name = "fixed codec", .codec = "gap"},
                       {.name = "fixed threshold", .codec = "auto", .threshold = 0.5}};
   ASSERT_TRUE(Measure(team, backend, kProblem, options).ok());
-  EXPECT_EQ(backend.runs, 20 + 3 + 3 + 3 * 4);
+  EXPECT_EQ(backend.runs, 20 + 20 + 3 + 3 + 4 * 4);
 }
 
 TEST(Measure, FindsAWrongElement) {

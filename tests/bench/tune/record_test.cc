@@ -40,7 +40,9 @@ TEST(RecordTest, WhatIsDamagedIsNamed) {
   const std::string path = folder.path() + "/sweep.json";
   for (const char* wrong :
        {"", "{", "3", R"({"arguments": [1]})", R"({"channels": 3})",
-        R"({"channels": {"chosen": 3}})", R"({"channels": {"chosen": "a", "of": [3]}})"}) {
+        R"({"channels": {"chosen": 3}})", R"({"channels": {"chosen": "a", "of": [3]}})",
+        R"({"channels": {"chosen": -1, "of": [3]}})", R"({"channels": {"chosen": 3.7, "of": [3]}})",
+        R"({"channels": {"chosen": 3, "of": [65]}})"}) {
     std::ofstream(path) << wrong;
     const absl::Status status = ReadRecord(path).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong;
