@@ -110,15 +110,18 @@ void Engine::StopListening() {
 void Engine::OnConnect() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.valid()) {
+    connections_wait_ = false;
     Admit(std::move(socket));
     return;
   }
   const int error = errno;
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
   // Out of descriptors or memory, and the connection stays in the queue: listen again at the next
-  // check, rather than spin.
-  Log(LogLevel::kError, "session", "cannot accept: connections wait",
-      {{"error", std::strerror(error)}});
+  // check, rather than spin. Said once until one gets in.
+  if (!std::exchange(connections_wait_, true)) {
+    Log(LogLevel::kError, "session", "cannot accept: connections wait",
+        {{"error", std::strerror(error)}});
+  }
   loop_->Unwatch(listener_.get(), listener_token_);
   listener_token_ = 0;
 }

@@ -331,6 +331,7 @@ class Engine {
   Registry registry_;
   UniqueFd listener_;
   EventLoop::Token listener_token_ = 0;
+  bool connections_wait_ = false;  // for descriptors or memory, and that has been said
   bool draining_ = false, stopping_ = false;
   int64_t next_check_ns_ = 0;
   std::set<size_t> failed_gpus_;  // those that were told of

@@ -39,6 +39,7 @@ absl::StatusOr<Topology> LoadTopology() {
   Topology topology(raw);
   if (::hwloc_topology_load(raw) != 0) return ErrnoStatus(errno, "hwloc_topology_load");
   const std::unique_ptr<hwloc_bitmap_s, BitmapDeleter> usable(::hwloc_bitmap_alloc());
+  if (usable == nullptr) return absl::ResourceExhaustedError("hwloc_bitmap_alloc: no memory");
   if (::hwloc_get_cpubind(raw, usable.get(), HWLOC_CPUBIND_THREAD) != 0) {
     return ErrnoStatus(errno, "hwloc_get_cpubind");
   }
