@@ -183,8 +183,8 @@ void Engine::Admit(UniqueFd socket) {
 absl::Status Engine::WatchSession(Session& session) {
   const uint64_t id = session.id;
   SPCCL_ASSIGN_OR_RETURN(session.socket_token,
-                         loop_->Watch(session.socket.get(), EPOLLIN | EPOLLRDHUP,
-                                      [this, id](uint32_t) { OnReadable(id); }));
+                         loop_->Watch(session.socket.get(), kSessionEvents,
+                                      [this, id](uint32_t events) { OnSocket(id, events); }));
   if (!session.peer.pidfd.valid()) return absl::OkStatus();
   auto token =
       loop_->Watch(session.peer.pidfd.get(), EPOLLIN, [this, id](uint32_t) { OnPeerGone(id); });

@@ -51,6 +51,8 @@ class TuningPrepared;
 
 namespace spccl::daemon {
 
+// What a session's socket is watched for, but for room while replies wait.
+inline constexpr uint32_t kSessionEvents = EPOLLIN | EPOLLRDHUP;
 inline constexpr char kStopping[] = "spccld is stopping";
 
 class Engine {
@@ -84,6 +86,8 @@ class Engine {
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
   EndedJob EndJob(const std::string& job_id);
   Snapshot MakeSnapshot() const;
+  // Whether ranks were told the end of an operation that is not counted yet.
+  bool CountsLag() const;
   // Work in proportion to sessions, communicators, jobs and nodes; takes no lock of a channel
   // thread.
   metrics::CoreSample MakeCoreSample() const;
@@ -121,6 +125,7 @@ class Engine {
               std::string message, std::shared_ptr<const SendsInfo> sends = nullptr);
 
   // engine_requests.cc: what clients ask by the socket.
+  void OnSocket(uint64_t session_id, uint32_t events);
   void OnReadable(uint64_t session_id);
   void HandlePacket(Session& session, std::span<const std::byte> bytes, shm::Packet packet);
   void Answer(Session& session, const shm::Request& request, std::vector<UniqueFd> fds);
@@ -159,6 +164,8 @@ class Engine {
   // An error if some of the operation's buffers are GPUs' and others the host's.
   static absl::Status FindMixedMemory(const CommEntry& entry, const RunningOp& running);
   void Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds = {});
+  // What follows from `sent`, where replies `waited` before it: who waits for room, who is doomed.
+  void SendOn(Session& session, bool waited, absl::Status sent);
   void Reply(Session& session, uint64_t request_id, const absl::Status& status, uint64_t value = 0);
 
   // engine_comms.cc: communicators form, end and fail.

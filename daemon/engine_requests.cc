@@ -40,11 +40,27 @@ absl::Status RefuseHugePages(int fd) {
 }  // namespace
 
 void Engine::Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds) {
-  const absl::Status sent = shm::SendPacket(session.socket.get(), &reply, sizeof reply, fds);
-  if (sent.ok()) return;
+  const bool waited = !session.outbox.empty();
+  SendOn(session, waited, session.outbox.Send(session.socket.get(), reply, fds));
+}
+
+void Engine::SendOn(Session& session, bool waited, absl::Status sent) {
+  const bool waits = !session.outbox.empty();
+  if (sent.ok() && waits != waited) {
+    sent = loop_->Change(session.socket.get(), session.socket_token,
+                         kSessionEvents | (waits ? EPOLLOUT : 0));
+  }
   // A client that does not read must not hold up the daemon.
-  Doom(session.id,
-       shm::IsWouldBlock(sent) ? "does not read its replies" : std::string(sent.message()));
+  if (!sent.ok()) Doom(session.id, std::string(sent.message()));
+}
+
+void Engine::OnSocket(uint64_t session_id, uint32_t events) {
+  Session* const session = registry_.FindSession(session_id);
+  if (session == nullptr) return;
+  if ((events & EPOLLOUT) != 0 && !session->outbox.empty()) {
+    SendOn(*session, /*waited=*/true, session->outbox.Flush(session->socket.get()));
+  }
+  if ((events & ~uint32_t{EPOLLOUT}) != 0) OnReadable(session_id);
 }
 
 void Engine::Reply(Session& session, uint64_t request_id, const absl::Status& status,

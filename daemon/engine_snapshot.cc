@@ -1,6 +1,7 @@
 // What the control services see.
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -49,6 +50,13 @@ std::vector<CommNodeInfo> NodesOf(const CommEntry& entry, const Nodes* nodes) {
 }
 
 }  // namespace
+
+bool Engine::CountsLag() const {
+  return std::any_of(registry_.comms.begin(), registry_.comms.end(), [](const auto& entry) {
+    const auto& running = entry.second->running;
+    return running != nullptr && running->ended.load(std::memory_order_acquire);
+  });
+}
 
 Snapshot Engine::MakeSnapshot() const {
   Snapshot snapshot{};

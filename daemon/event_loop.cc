@@ -15,11 +15,11 @@ namespace {
 
 constexpr uint64_t kWakeupToken = 0;
 
-absl::Status Add(int epoll, int fd, uint32_t events, uint64_t token) {
+absl::Status ControlEpoll(int epoll, int operation, int fd, uint32_t events, uint64_t token) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = token;
-  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "epoll_ctl");
+  if (::epoll_ctl(epoll, operation, fd, &event) != 0) return ErrnoStatus(errno, "epoll_ctl");
   return absl::OkStatus();
 }
 
@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
   if (!epoll.valid()) return ErrnoStatus(errno, "epoll_create1");
   UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wakeup.valid()) return ErrnoStatus(errno, "eventfd");
-  SPCCL_RETURN_IF_ERROR(Add(epoll.get(), wakeup.get(), EPOLLIN, kWakeupToken));
+  SPCCL_RETURN_IF_ERROR(
+      ControlEpoll(epoll.get(), EPOLL_CTL_ADD, wakeup.get(), EPOLLIN, kWakeupToken));
   auto loop = std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wakeup)));
   loop->heartbeat_ns_.store(MonotonicNanos(), std::memory_order_relaxed);
   return loop;
@@ -38,7 +39,7 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
 
 absl::StatusOr<EventLoop::Token> EventLoop::Watch(int fd, uint32_t events, Handler handler) {
   const Token token = next_token_++;
-  SPCCL_RETURN_IF_ERROR(Add(epoll_.get(), fd, events, token));
+  SPCCL_RETURN_IF_ERROR(ControlEpoll(epoll_.get(), EPOLL_CTL_ADD, fd, events, token));
   handlers_.emplace(token, std::make_shared<Handler>(std::move(handler)));
   return token;
 }
@@ -46,6 +47,10 @@ absl::StatusOr<EventLoop::Token> EventLoop::Watch(int fd, uint32_t events, Handl
 void EventLoop::Unwatch(int fd, Token token) {
   if (handlers_.erase(token) == 0) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+absl::Status EventLoop::Change(int fd, Token token, uint32_t events) {
+  return ControlEpoll(epoll_.get(), EPOLL_CTL_MOD, fd, events, token);
 }
 
 void EventLoop::Post(std::function<void()> fn) {

@@ -31,6 +31,8 @@ class EventLoop {
   // descriptor that another process holds too stays in epoll after our close.
   absl::StatusOr<Token> Watch(int fd, uint32_t events, Handler handler);
   void Unwatch(int fd, Token token);
+  // From now on the handler is called for these events.
+  absl::Status Change(int fd, Token token, uint32_t events);
 
   // Runs `fn` on the loop's thread, in the order of the calls. Thread-safe; never blocks. What is
   // posted after the last turn is dropped with the loop.

@@ -33,6 +33,7 @@
 #include "daemon/metrics/telemetry.h"
 #include "daemon/node_costs.h"
 #include "daemon/nodes.h"
+#include "daemon/outbox.h"
 #include "daemon/peer.h"
 #include "daemon/reaper.h"
 #include "daemon/unique_ids.h"
@@ -83,6 +84,7 @@ struct Membership {
 struct Session {
   uint64_t id = 0;
   UniqueFd socket;
+  Outbox outbox;  // of the socket
   Peer peer;
   EventLoop::Token socket_token = 0, pidfd_token = 0, doorbell_token = 0;
   std::string name;               // as the client calls itself; empty before its Hello

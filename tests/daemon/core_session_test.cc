@@ -74,6 +74,25 @@ TEST(SessionTest, AnotherMajorVersionIsRefusedWithBothNumbers) {
   EXPECT_TRUE(client->AwaitHangup());
 }
 
+// All of a large communicator's ranks in one process: their answers come at once, and are more than
+// a socket holds.
+TEST(SessionTest, WhoHasManyRanksIsAnsweredForAll) {
+  DaemonEnv env;
+  auto client = RawClient::Open(env.socket_path());
+  ASSERT_THAT(client, IsOk());
+  const auto unique_id = client->UniqueId();
+  ASSERT_THAT(unique_id, IsOk());
+  std::vector<uint64_t> ids;
+  for (uint32_t rank = 0; rank < shm::kMostRanks; ++rank) {
+    const shm::Request request = client->MakeCommInit(*unique_id, shm::kMostRanks, rank);
+    ASSERT_THAT(client->Send(request), IsOk());
+    ids.push_back(request.request_id);
+  }
+  absl::StatusOr<Snapshot> now = env.core().GetSnapshot();
+  while (!now->comms.empty() && now->comms[0].state == "forming") now = env.core().GetSnapshot();
+  for (const uint64_t id : ids) ExpectSuccess(client->AwaitReply(id));
+}
+
 TEST(SessionTest, TheFirstRequestIsHelloAndOnlyTheFirst) {
   DaemonEnv env;
   auto client = RawClient::Connect(env.socket_path());
