@@ -46,9 +46,9 @@ std::string ControlSocketPath(const std::string& runtime_dir) {
 absl::Status FromGrpc(const grpc::Status& status, const std::string& path, int64_t deadline_ns) {
   if (status.ok()) return absl::OkStatus();
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the daemon at ", path, " did not answer within ",
-                     absl::FormatDuration(absl::Nanoseconds(deadline_ns))));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the daemon at ", path, " did not answer within ",
+        absl::FormatDuration(absl::Ceil(absl::Nanoseconds(deadline_ns), absl::Milliseconds(1)))));
   }
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return absl::UnavailableError(

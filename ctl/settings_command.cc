@@ -255,6 +255,7 @@ absl::Status SetAlgorithm(Context& context, const AlgoOptions& options) {
   for (int code = v1::CODEC_AUTO; code <= v1::Codec_MAX; ++code) {
     if (NameOf(static_cast<v1::Codec>(code)) == options.codec) {
       settings.set_codec(static_cast<v1::Codec>(code));
+      settings.set_lossy("off");  // as `codec set` has it: these are exact
     }
   }
   if (options.slice_bytes.has_value()) settings.set_slice_bytes(*options.slice_bytes);

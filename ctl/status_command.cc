@@ -178,7 +178,9 @@ void AddWait(Tree* tree) {
         if (context.json()) {
           context.PrintJson({{"boot_id", response->boot_id()}, {"ready", true}});
         } else {
-          context.out() << "ready\n";
+          const bool draining = response->status().draining();
+          context.out() << (draining ? "ready, but draining: it takes no new sessions\n"
+                                     : "ready\n");
         }
         return absl::OkStatus();
       });

@@ -22,7 +22,7 @@ std::string Origin(const v1::Model& model) {
 
 absl::Status LoadModel(Context& context, const std::string& path) {
   v1::LoadModelRequest request;
-  request.set_name(path);
+  request.set_name(Printable(path));
   SPCCL_ASSIGN_OR_RETURN(*request.mutable_text(), ReadRegularFile(path, kMostModelBytes));
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   SPCCL_ASSIGN_OR_RETURN(const v1::LoadModelResponse response,
