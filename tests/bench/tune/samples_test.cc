@@ -47,7 +47,9 @@ TEST(SamplesTest, AHalfLineIsCutOffAndAWrongOneNamed) {
   EXPECT_EQ(ReadSamples(path)->size(), 2u);
   for (const char* wrong :
        {"nonsense", "all_gather,2,4,1,1.5,0,split,split,3,2", "",
-        "all_gather,2,1,1,0.5,0,split,split,3,2", "all_gather,2,4,1,0.5,0,split,split,3,0"}) {
+        "all_gather,2,1,1,0.5,0,split,split,3,2", "all_gather,2,4,1,0.5,0,split,split,3,0",
+        "all_gather,2,4,1,0.5,0,split,split,3,1e999", "all_gather,2,4,1,0.5,0,bogus,split,3,2",
+        "all_gather,2,4,1,0.5,0,split/x,split,3,2", "all_gather,2,4,1,0.5,0,split,bogus,3,2"}) {
     std::ofstream(path) << wrong << "\n";
     if (*wrong == 0) continue;  // an empty line says nothing
     EXPECT_THAT(std::string(ReadSamples(path).status().message()), HasSubstr("points.csv:1: found"))
