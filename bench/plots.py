@@ -90,7 +90,11 @@ class Data:
             for row in rows:
                 self.take_row(row)
         else:
-            for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                sys.exit(f"plots.py: {path} is no text; expected one of the files that --help names")
+            for line in text.splitlines():
                 if line.startswith("{"):
                     self.take_line(json.loads(line))
 

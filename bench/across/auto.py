@@ -54,21 +54,20 @@ def label_of(setting):
 
 
 def launches(options):
-    rates = options.rates.split(",")
-    hosts = [int(h) for h in options.hosts.split(",")]
+    rates, hosts = options.rates.split(","), options.hosts
     if options.quick and not options.sparsities:
         grid = [(r, h, s, "uniform") for r in rates for h in hosts for s in (0, 0.9, 0.99)]
         return [Launch(*g) for g in [*grid, *((r, hosts[0], 0.97, "clustered") for r in rates)]]
     sparsities = (0, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999, 0.9999)
     if options.sparsities:
-        sparsities = [float(s) for s in options.sparsities.split(",")]
+        sparsities = options.sparsities
     return [Launch(r, h, s, p) for r in rates for h in hosts for s in sparsities
             for p in ("uniform", "clustered") if s or p == "uniform"]
 
 
 def sizes(options):
     if options.sizes:
-        return [int(size) << 10 for size in options.sizes.split(",")]
+        return [size << 10 for size in options.sizes]
     if options.quick:
         return [MIB, 16 * MIB]
     return [64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -230,18 +229,28 @@ def run(options, runner):
     return 3 if options.strict and missed else 0
 
 
+def integers(text):
+    """Of an option: argparse says which was no list of these."""
+    return [int(one) for one in text.split(",")]
+
+
+def shares(text):
+    return [float(one) for one in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(prog="bench/across.sh auto", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     labs.add_options(parser, "across/auto")
     parser.add_argument("--op", default="all_reduce", help="(default all_reduce)")
     parser.add_argument("--rates", default="1gbit,10gbit,none", help="of the links (default all)")
-    parser.add_argument("--hosts", default="2,4", help="(default 2,4)")
-    parser.add_argument("--sizes", help="in KiB (default: of the grid)")
-    parser.add_argument("--sparsities", help="shares of zeros (default: of the grid)")
+    parser.add_argument("--hosts", type=integers, default=[2, 4], help="(default 2,4)")
+    parser.add_argument("--sizes", type=integers, help="in KiB (default: of the grid)")
+    parser.add_argument("--sparsities", type=shares,
+                        help="shares of zeros (default: of the grid)")
     parser.add_argument("--iters", type=int, default=9,
                         help="operations a setting where they take 0.1 s (default 9)")
-    parser.add_argument("--minutes", type=float, help="measure points in a random order for so long")
+    parser.add_argument("--minutes", type=float, help="begin points in a random order for so long")
     parser.add_argument("--seed", type=int, default=1, help="of that order (default 1)")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
     parser.add_argument("--strict", action="store_true",

@@ -30,6 +30,9 @@ def main():
     if reason:
         sys.exit(f"on_link.py: {reason}")
     folder = options.bin.resolve()
+    for program in ("image-stacking", "spcclctl", "spccld"):
+        if not (folder / program).exists():
+            sys.exit(f"on_link.py: no {program} in {folder}; build the release preset, or say --bin")
     with tempfile.TemporaryDirectory() as certificates, \
             netlab.Lab(f"stacking-{os.getpid()}", options.hosts, options.rate) as lab:
         netlab.make_certificates(folder / "spcclctl", certificates, options.hosts)
