@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ctl/flight_view.h"
 #include "ctl/render.h"
 
@@ -57,6 +58,7 @@ class Finder {
   void SayWaits(const FlightView& view, const FlightDoing& wait, const FlightNode* node);
   void SayLate(const FlightView& view, uint32_t rank);
   void SayPosted(const FlightView& view);
+  void SayExchange(const FlightView& view);
   void SayWork(const FlightView& view);
   void SayHabits();
 
@@ -224,16 +226,28 @@ void Finder::BlameSilent(const FlightNode& node, const FlightDoing& wait) {
                                       "is cut"));
 }
 
+// Ranks that exchange slices of ordinary memory: all that are not done, of which one may wait for
+// another.
+void Finder::SayExchange(const FlightView& view) {
+  found_.phase = "wait-slice";
+  std::vector<std::string> names;
+  for (const FlightDoing& doing : view.record().doing()) {
+    if (doing.kind() != FlightDoing::KIND_WAITS_FOR_SLICE) continue;
+    found_.late_ranks.push_back(doing.rank());
+    names.push_back(view.NameOf(doing.rank()));
+    SayLate(view, doing.rank());
+  }
+  found_.verdict = absl::StrCat(
+      OperationName(view.Current(), at_), " waits for ", absl::StrJoin(names, ", "), On(view),
+      names.size() == 1 ? " to hand its data over or take it back"
+                        : " to hand their data over or take it back; one may wait for another");
+}
+
 // What a node does that waits for no other.
 void Finder::SayWork(const FlightView& view) {
   const FlightRecord& record = view.record();
-  if (const FlightDoing* const slice = Oldest(record, FlightDoing::KIND_WAITS_FOR_SLICE)) {
-    found_.phase = "wait-slice";
-    found_.late_ranks.push_back(slice->rank());
-    found_.verdict =
-        absl::StrCat(OperationName(view.Current(), at_), " waits for ", view.NameOf(slice->rank()),
-                     On(view), " to hand its data over or take it back");
-    SayLate(view, slice->rank());
+  if (Oldest(record, FlightDoing::KIND_WAITS_FOR_SLICE) != nullptr) {
+    SayExchange(view);
   } else if (const FlightDoing* const work = Oldest(record, FlightDoing::KIND_RUNS)) {
     found_.phase = "runs";
     found_.verdict = absl::StrCat(OperationName(view.Current(), at_), " runs", On(view),

@@ -111,6 +111,12 @@ TEST(FlightExplainTest, WorkOfThisNodeIsSaid) {
   EXPECT_EQ(explanation.phase, "wait-slice");
   EXPECT_THAT(explanation.late_ranks, ElementsAre(1));
   EXPECT_THAT(explanation.verdict, HasSubstr("rank 1 (pid 101) to hand its data over"));
+  AddDoing(&record, FlightDoing::KIND_WAITS_FOR_SLICE, 0, 0, 9);
+  explanation = Explain(record, record);
+  EXPECT_THAT(explanation.late_ranks, ElementsAre(1, 0));
+  EXPECT_THAT(explanation.verdict,
+              HasSubstr("rank 1 (pid 101), rank 0 (pid 100) to hand their data over"));
+  EXPECT_THAT(explanation.verdict, HasSubstr("one may wait for another"));
 }
 
 TEST(FlightExplainTest, ANodeWhoseDaemonDoesNotAnswerIsNamedWithTheLink) {
