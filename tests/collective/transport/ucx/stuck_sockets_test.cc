@@ -27,8 +27,12 @@ class StuckSocketsTest : public ::testing::Test {
   struct Connection {
     UniqueFd near, far;
 
+    bool HasRoom() const {
+      pollfd room = {.fd = near.get(), .events = POLLOUT, .revents = 0};
+      return ::poll(&room, 1, 0) == 1;
+    }
     // Until nothing more goes, and nothing is on its way: what is acknowledged later would be seen
-    // as a move.
+    // as a move, and what was just now may have made room.
     void Fill() const {
       const std::vector<char> bytes(1 << 16);
       const int64_t deadline_ns = MonotonicNanos() + int64_t{20'000'000'000};
@@ -40,16 +44,12 @@ class StuckSocketsTest : public ::testing::Test {
         ASSERT_EQ(errno, EAGAIN);
         socklen_t size = sizeof info;
         ASSERT_EQ(::getsockopt(near.get(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
-      } while (info.tcpi_unacked > 0);
+      } while (info.tcpi_unacked > 0 || HasRoom());
     }
     // Until the sender has room again.
     void Drain() const {
       std::vector<char> bytes(1 << 20);
-      while (true) {
-        pollfd room = {.fd = near.get(), .events = POLLOUT, .revents = 0};
-        if (::poll(&room, 1, 0) == 1) return;
-        ASSERT_GT(::recv(far.get(), bytes.data(), bytes.size(), 0), 0);
-      }
+      while (!HasRoom()) ASSERT_GT(::recv(far.get(), bytes.data(), bytes.size(), 0), 0);
     }
     bool IsUp() const {
       const char byte = 0;
@@ -61,6 +61,7 @@ class StuckSocketsTest : public ::testing::Test {
   StuckSocketsTest() : outer_(::epoll_create1(0)), inner_(::epoll_create1(0)) {
     Watch(outer_, inner_);
     listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
+    KeepBuffer(listener_, SO_RCVBUF);  // those that it accepts have it too
     sockaddr_in any = {};
     any.sin_family = AF_INET;
     any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -76,9 +77,16 @@ class StuckSocketsTest : public ::testing::Test {
     EXPECT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event), 0);
   }
 
+  // A buffer that the kernel tunes may grow, and make room, when nobody expects it.
+  static void KeepBuffer(const UniqueFd& fd, int which) {
+    const int bytes = 1 << 16;
+    EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, which, &bytes, sizeof bytes), 0);
+  }
+
   Connection Connect() const {
     Connection made;
     made.near = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
+    KeepBuffer(made.near, SO_SNDBUF);
     EXPECT_EQ(
         ::connect(made.near.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_),
         0);
