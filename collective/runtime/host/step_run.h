@@ -171,7 +171,8 @@ class StepRun {
 
   bool SendsLossily(const plan::Step& send) const;
   // Not valid if the slice is to go exactly; *counted as Encoded() is to be told.
-  transport::Frame EncodedLossily(const void* values, DType type, bool* counted);
+  transport::Frame EncodedLossily(const plan::Step& send, const void* values, DType type,
+                                  bool* counted);
   // Not valid if the format cannot hold the values.
   transport::Frame LossyFrame(const void* values, DType type);
   bool QsgdPays(const void* values, DType type) const;

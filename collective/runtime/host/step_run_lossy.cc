@@ -26,7 +26,7 @@ bool StepRun::SendsLossily(const Step& send) const {
 
 // How large a frame within a bound becomes, only making it tells. Zeros make an exact one smaller
 // than any such: so nonzeros are counted first, as for exact sends.
-Frame StepRun::EncodedLossily(const void* values, DType type, bool* counted) {
+Frame StepRun::EncodedLossily(const Step& send, const void* values, DType type, bool* counted) {
   if (context_.lossy.format != Format::kErrorBound) {
     return QsgdPays(values, type) ? LossyFrame(values, type) : Frame();
   }
@@ -42,8 +42,10 @@ Frame StepRun::EncodedLossily(const void* values, DType type, bool* counted) {
   if (ErrorBoundLayoutOf(SizeOf(type), elements_, 0, 0).total < exact_bytes) {
     Frame frame = LossyFrame(values, type);
     if (frame.size_bytes() < exact_bytes) {
-      // Of a first send the format is sparse, or open: it was counted above.
-      if (result_.decision.reason == policy::Reason::kFirst) CountInput(exact.nnz);
+      // Where no density is known the format is sparse, or open: it was counted above. Partial sums
+      // are no inputs.
+      const bool is_input = send.kind == StepKind::kSend && send.operand == Operand::kInput;
+      if (is_input && result_.decision.reason == policy::Reason::kFirst) CountInput(exact.nnz);
       return frame;
     }
   }

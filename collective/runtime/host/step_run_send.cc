@@ -56,9 +56,12 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
     for (const Step& send : sends) link = std::max(link, LinkTo(send.to));
     result_.decision = args_.policy->Next(sends[0].phase, link, elements_);
     bool counted = false;
-    if (SendsLossily(sends[0])) frame = EncodedLossily(values, type, &counted);
+    if (SendsLossily(sends[0])) frame = EncodedLossily(sends[0], values, type, &counted);
     if (frame.valid()) {
-      result_.decision = {.format = FormatOf(frame), .reason = Reason::kLossy, .link = link};
+      result_.decision = {.format = FormatOf(frame),
+                          .reason = Reason::kLossy,
+                          .link = link,
+                          .sparsity = result_.decision.sparsity};
     } else {
       frame = Encoded(values, type, std::move(holder), counted);
     }

@@ -384,6 +384,30 @@ TEST(LossyPlanTest, WhatIsSentWithinABoundCountsAsInputToo) {
   EXPECT_EQ(lossy.stats.input_nnz, exact.stats.input_nnz);
 }
 
+TEST(LossyPlanTest, PartialSumsDoNotCountAsInput) {
+  std::mt19937_64 random(TestSeed());
+  for (const Algorithm algorithm : kAlgorithms) {
+    Case c;
+    c.algorithm = algorithm;
+    c.op = {.kind = OpKind::kAllReduce, .count = 40000};
+    if (!HasPlan(algorithm, c.op.kind)) continue;
+    c.nodes = OneRankANode(5);
+    c.lossy = {.format = Format::kErrorBound, .bound = {1e-3, false}};
+    std::vector<Bytes> inputs;
+    for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
+      inputs.push_back(spccl::testing::RandomElements(c.op.dtype, c.op.count, 0.7,
+                                                      /*specials=*/false, &random));
+    }
+    Outcome outcome;
+    RunCase(c, inputs, &outcome);
+    SCOPED_TRACE(Describe(c));
+    ASSERT_GT(outcome.stats.input_elements, 0u);
+    EXPECT_NEAR(static_cast<double>(outcome.stats.input_nnz) /
+                    static_cast<double>(outcome.stats.input_elements),
+                0.3, 0.03);
+  }
+}
+
 TEST(LossyPlanTest, OtherTypesAndProductsStayExact) {
   std::mt19937_64 random(TestSeed());
   Case c;
