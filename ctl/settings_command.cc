@@ -273,7 +273,8 @@ void AddAlgo(Tree* tree) {
   tree->Limit(set->add_option("ALGORITHM", options->algorithm, "auto, or one by name.")->required(),
               {"auto", "local", "ring", "two-level-ring", "recursive-doubling", "halving-doubling",
                "split", "direct", "tree"});
-  tree->Limit(set->add_option("--codec", options->codec, "Format of sparse sends, too."),
+  tree->Limit(set->add_option("--codec", options->codec,
+                              "Format of sparse sends, too; sends are exact then."),
               {"auto", "dense", "pici", "pici-column", "coo", "gap"});
   AddNumberOption(
       set, "--slice-bytes", [options](uint64_t bytes) { options->slice_bytes = bytes; },

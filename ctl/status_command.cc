@@ -176,7 +176,9 @@ void AddWait(Tree* tree) {
             AwaitReady(context.options(), options->timeout_ns);
         if (!response.ok()) return Annotate(response.status(), "not ready in time");
         if (context.json()) {
-          context.PrintJson({{"boot_id", response->boot_id()}, {"ready", true}});
+          context.PrintJson({{"boot_id", response->boot_id()},
+                             {"ready", true},
+                             {"draining", response->status().draining()}});
         } else {
           const bool draining = response->status().draining();
           context.out() << (draining ? "ready, but draining: it takes no new sessions\n"

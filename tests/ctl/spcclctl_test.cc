@@ -128,6 +128,11 @@ TEST_F(SpcclctlTest, SeesAndSteersWhatRuns) {
   EXPECT_THAT(Tool({"comms"}).output, HasSubstr("coo, lossy errorbound:absolute=0.5"));
   EXPECT_EQ(Tool({"codec", "set", "qsgd4", "--seed", "9", "--comm", comm}).code, 0);
   EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "qsgd4:seed=9");
+  EXPECT_EQ(Tool({"algo", "set", "split", "--comm", comm}).code, 0);
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "qsgd4:seed=9");
+  EXPECT_EQ(Tool({"algo", "set", "split", "--codec", "coo", "--comm", comm}).code, 0);
+  EXPECT_EQ(Json({"comms"})["comms"][0]["settings"]["lossy"], "off");
+  EXPECT_EQ(Tool({"codec", "set", "qsgd4", "--seed", "9", "--comm", comm}).code, 0);
   for (const char* bound : {"nan", "-1", "0", "inf", "x"}) {
     EXPECT_EQ(Tool({"codec", "set", "errorbound", "--absolute", bound, "--comm", comm}).code, 1)
         << bound;
