@@ -16,9 +16,6 @@ namespace spccl::daemon {
 namespace {
 
 constexpr auto kCallDeadline = std::chrono::seconds(2);
-// Of a snapshot, where an operation's end is not counted yet: it is after some microseconds, but
-// for a channel thread that has lost its core just then.
-constexpr int kMostLooks = 1000;
 
 class CoreSubscription final : public Subscription {
  public:
@@ -125,6 +122,9 @@ absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
   });
   std::unique_lock lock(call->mutex);
   if (!call->answered.wait_for(lock, kCallDeadline, [&] { return call->done; })) {
+    // What is posted after the last turn is dropped.
+    std::lock_guard mine(mutex_);
+    if (stopped_) return absl::UnavailableError("spccld has stopped");
     return absl::DeadlineExceededError("the core thread does not answer");
   }
   return std::move(call->status);
@@ -154,13 +154,20 @@ absl::Status Core::Reconfigure(const CoreOptions& next) {
 absl::StatusOr<Snapshot> Core::GetSnapshot() {
   // Shared: after a deadline the core thread may still write it.
   auto snapshot = std::make_shared<Snapshot>();
-  auto lags = std::make_shared<bool>(true);
-  // Channel threads tell ranks an operation's end before the core thread counts it. Who asks
-  // because of that end shall find it counted.
-  for (int i = 0; *lags && i < kMostLooks; ++i) {
-    SPCCL_RETURN_IF_ERROR(Call([snapshot, lags](Engine& engine) {
-      *lags = engine.CountsLag();
-      *snapshot = engine.MakeSnapshot();
+  auto ended = std::make_shared<std::vector<EndedOp>>();
+  SPCCL_RETURN_IF_ERROR(Call([snapshot, ended](Engine& engine) {
+    *ended = engine.Uncounted();
+    *snapshot = engine.MakeSnapshot();
+    return absl::OkStatus();
+  }));
+  // Channel threads tell ranks an operation's end before the core thread counts it: after some
+  // microseconds, unless they lose their core just then. Who asks because of an end finds it
+  // counted.
+  const auto deadline = std::chrono::steady_clock::now() + kCallDeadline;
+  while (!ended->empty() && std::chrono::steady_clock::now() < deadline) {
+    SPCCL_RETURN_IF_ERROR(Call([snapshot, ended](Engine& engine) {
+      std::erase_if(*ended, [&](const EndedOp& op) { return engine.IsCounted(op); });
+      if (ended->empty()) *snapshot = engine.MakeSnapshot();
       return absl::OkStatus();
     }));
   }

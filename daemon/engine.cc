@@ -359,14 +359,15 @@ EndedJob Engine::EndJob(const std::string& job_id) {
     sessions.push_back(id);
     ended.buffer_bytes += session->buffer_bytes;
   }
+  // Without a word its ranks would take this daemon to have died; before the notices of their
+  // communicators, which may be more than a socket holds.
+  for (const uint64_t id : sessions) {
+    SayGoodbye(*registry_.FindSession(id), shm::Result::kRemoteError, reason);
+  }
   for (const uint64_t id : comms) {
     FailComm(id, {.status = absl::AbortedError(reason), .expected = true});
   }
   for (const uint64_t id : sessions) {
-    // Without a word its ranks would take this daemon to have died.
-    if (Session* const session = registry_.FindSession(id)) {
-      SayGoodbye(*session, shm::Result::kRemoteError, reason);
-    }
     // To ranks of other jobs, where they share a communicator, it is that rank's end.
     CloseSession(id, absl::StrCat("has lost its session: ", reason), LogLevel::kInfo);
   }

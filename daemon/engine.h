@@ -51,6 +51,11 @@ class TuningPrepared;
 
 namespace spccl::daemon {
 
+// An operation: of which communicator, and which of its.
+struct EndedOp {
+  uint64_t comm_id, sequence;
+};
+
 // What a session's socket is watched for, but for room while replies wait.
 inline constexpr uint32_t kSessionEvents = EPOLLIN | EPOLLRDHUP;
 inline constexpr char kStopping[] = "spccld is stopping";
@@ -86,8 +91,9 @@ class Engine {
   absl::Status AbortComm(uint64_t comm_id, const std::string& reason);
   EndedJob EndJob(const std::string& job_id);
   Snapshot MakeSnapshot() const;
-  // Whether ranks were told the end of an operation that is not counted yet.
-  bool CountsLag() const;
+  // Operations whose end ranks were told, and that are not counted yet.
+  std::vector<EndedOp> Uncounted() const;
+  bool IsCounted(const EndedOp& op) const;
   // Work in proportion to sessions, communicators, jobs and nodes; takes no lock of a channel
   // thread.
   metrics::CoreSample MakeCoreSample() const;

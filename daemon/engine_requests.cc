@@ -41,7 +41,8 @@ absl::Status RefuseHugePages(int fd) {
 
 void Engine::Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds) {
   const bool waited = !session.outbox.empty();
-  SendOn(session, waited, session.outbox.Send(session.socket.get(), reply, fds));
+  SendOn(session, waited,
+         session.outbox.Send(session.socket.get(), reply, fds, session.memberships.size()));
 }
 
 void Engine::SendOn(Session& session, bool waited, absl::Status sent) {

@@ -1,10 +1,10 @@
 // What the control services see.
 #include <unistd.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/version.h"
@@ -51,11 +51,21 @@ std::vector<CommNodeInfo> NodesOf(const CommEntry& entry, const Nodes* nodes) {
 
 }  // namespace
 
-bool Engine::CountsLag() const {
-  return std::any_of(registry_.comms.begin(), registry_.comms.end(), [](const auto& entry) {
-    const auto& running = entry.second->running;
-    return running != nullptr && running->ended.load(std::memory_order_acquire);
-  });
+std::vector<EndedOp> Engine::Uncounted() const {
+  std::vector<EndedOp> ops;
+  for (const auto& [id, entry] : registry_.comms) {
+    const auto& running = entry->running;
+    if (running != nullptr && running->ended.load(std::memory_order_acquire)) {
+      ops.push_back({.comm_id = id, .sequence = running->sequence});
+    }
+  }
+  return ops;
+}
+
+bool Engine::IsCounted(const EndedOp& op) const {
+  const auto found = registry_.comms.find(op.comm_id);
+  return found == registry_.comms.end() || found->second->running == nullptr ||
+         found->second->running->sequence != op.sequence;
 }
 
 Snapshot Engine::MakeSnapshot() const {

@@ -14,12 +14,14 @@ namespace spccl::daemon {
 
 class Outbox {
  public:
-  // So many replies wait at most: a client that reads none of them holds up nobody.
-  static constexpr size_t kMost = 1024;
+  // So many replies and descriptors wait at most, and another reply for each that is `owed`, such
+  // as a notice to a rank: a client that reads none of them holds up nobody, and uses up nothing.
+  static constexpr size_t kMost = 1024, kMostFds = 16;
 
   // Sends the reply, after those that wait, or lets it wait too, with duplicates of `fds`.
   // ResourceExhausted: as many as may wait do. Otherwise what sending failed with.
-  absl::Status Send(int socket, const shm::Reply& reply, const std::vector<int>& fds);
+  absl::Status Send(int socket, const shm::Reply& reply, const std::vector<int>& fds,
+                    size_t owed = 0);
   // Sends of those that wait what there is room for.
   absl::Status Flush(int socket);
   bool empty() const { return waiting_.empty(); }
@@ -29,9 +31,10 @@ class Outbox {
     shm::Reply reply;
     std::vector<UniqueFd> fds;
   };
-  absl::Status Keep(const shm::Reply& reply, const std::vector<int>& fds);
+  absl::Status Keep(const shm::Reply& reply, const std::vector<int>& fds, size_t owed);
 
   std::deque<Packet> waiting_;
+  size_t waiting_fds_ = 0;
 };
 
 }  // namespace spccl::daemon

@@ -89,7 +89,11 @@ TEST(SessionTest, WhoHasManyRanksIsAnsweredForAll) {
     ids.push_back(request.request_id);
   }
   absl::StatusOr<Snapshot> now = env.core().GetSnapshot();
-  while (!now->comms.empty() && now->comms[0].state == "forming") now = env.core().GetSnapshot();
+  ASSERT_THAT(now, IsOk());
+  while (!now->comms.empty() && now->comms[0].state == "forming") {
+    now = env.core().GetSnapshot();
+    ASSERT_THAT(now, IsOk());
+  }
   for (const uint64_t id : ids) ExpectSuccess(client->AwaitReply(id));
 }
 
