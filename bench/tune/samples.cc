@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "base/view.h"
+#include "collective/policy/settings.h"
 
 namespace spccl::tune {
 namespace {
