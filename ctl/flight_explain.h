@@ -16,9 +16,10 @@ struct Explanation {
   // "idle", "forming", "failed", "not-posted", "queued", "wait-frame", "wait-room", "wait-slice",
   // "runs"
   std::string phase;
-  std::vector<uint32_t> late_ranks;  // that others wait for, as far as it is known
-  std::string node;                  // where to look next; empty: here
-  bool moving = false;               // it went on between the two looks
+  std::vector<uint32_t>
+      late_ranks;       // that others wait for, or, of those that exchange data, that are not done
+  std::string node;     // where to look next; empty: here
+  bool moving = false;  // it went on between the two looks
 
   std::string Text() const;
   nlohmann::ordered_json Json() const;

@@ -274,7 +274,7 @@ void AddAlgo(Tree* tree) {
               {"auto", "local", "ring", "two-level-ring", "recursive-doubling", "halving-doubling",
                "split", "direct", "tree"});
   tree->Limit(set->add_option("--codec", options->codec,
-                              "Format of sparse sends, too; sends are exact then."),
+                              "Format of sparse sends, too; turns lossy sends off in the scope."),
               {"auto", "dense", "pici", "pici-column", "coo", "gap"});
   AddNumberOption(
       set, "--slice-bytes", [options](uint64_t bytes) { options->slice_bytes = bytes; },

@@ -280,7 +280,8 @@ grpc::Status ControlService::GetFlight(grpc::ServerContext* context,
     if (is_there && !may.ok()) return may;
     absl::StatusOr<v1::FlightRecord> record = core_->GetFlight(id, request->spans());
     if (absl::IsNotFound(record.status())) return NoSuchComm(caller, id);
-    if (!record.ok()) return record.status();
+    if (absl::IsUnavailable(record.status())) return record.status();  // the core has stopped
+    if (!record.ok()) return absl::InternalError(record.status().message());
     // One that is gone, or has changed its owner meanwhile.
     if (!MaySee(caller, record->uid())) return NoSuchComm(caller, id);
     if (const absl::Status fits = flight::CheckSize(*record); !fits.ok()) {

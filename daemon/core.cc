@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ namespace spccl::daemon {
 namespace {
 
 constexpr auto kCallDeadline = std::chrono::seconds(2);
+constexpr auto kBetweenLooks = std::chrono::microseconds(50);
 
 class CoreSubscription final : public Subscription {
  public:
@@ -165,6 +167,7 @@ absl::StatusOr<Snapshot> Core::GetSnapshot() {
   // counted.
   const auto deadline = std::chrono::steady_clock::now() + kCallDeadline;
   while (!ended->empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kBetweenLooks);
     SPCCL_RETURN_IF_ERROR(Call([snapshot, ended](Engine& engine) {
       std::erase_if(*ended, [&](const EndedOp& op) { return engine.IsCounted(op); });
       if (ended->empty()) *snapshot = engine.MakeSnapshot();

@@ -19,9 +19,10 @@ absl::Status Outbox::Send(int socket, const shm::Reply& reply, const std::vector
 }
 
 absl::Status Outbox::Keep(const shm::Reply& reply, const std::vector<int>& fds, size_t owed) {
-  if (waiting_.size() >= kMost + owed || waiting_fds_ + fds.size() > kMostFds) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("does not read its replies, of which ", waiting_.size(), " wait"));
+  if (waiting_.size() >= kMost + owed || waiting_fds_ + fds.size() > kMostFds + owed) {
+    return absl::ResourceExhaustedError(absl::StrCat("does not read its replies, of which ",
+                                                     waiting_.size(), " wait, with ", waiting_fds_,
+                                                     " descriptors"));
   }
   Packet packet{.reply = reply, .fds = {}};
   for (const int fd : fds) {

@@ -14,8 +14,8 @@ namespace spccl::daemon {
 
 class Outbox {
  public:
-  // So many replies and descriptors wait at most, and another reply for each that is `owed`, such
-  // as a notice to a rank: a client that reads none of them holds up nobody, and uses up nothing.
+  // So many replies and descriptors wait at most, and another for each rank that is `owed` some: a
+  // client that reads none of them holds up nobody, and uses up nothing.
   static constexpr size_t kMost = 1024, kMostFds = 16;
 
   // Sends the reply, after those that wait, or lets it wait too, with duplicates of `fds`.
