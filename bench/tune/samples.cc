@@ -17,21 +17,13 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "base/view.h"
+#include "collective/policy/plan_table.h"
 #include "collective/policy/settings.h"
 
 namespace spccl::tune {
 namespace {
 
 constexpr char kHeader[] = "op,nodes,ranks,bytes,sparsity,channels,way,ran,iters,time_us\n";
-
-// "split", or "split/262144": in slices of so many bytes.
-bool IsPlan(absl::string_view way) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(way, '/');
-  uint64_t slice_bytes = 0;
-  const bool fits =
-      parts.size() == 1 || (parts.size() == 2 && absl::SimpleAtoi(parts[1], &slice_bytes));
-  return fits && policy::AlgorithmFromName({parts[0].data(), parts[0].size()}).has_value();
-}
 
 std::optional<Sample> Parse(absl::string_view line) {
   const std::vector<absl::string_view> fields = absl::StrSplit(line, ',');
@@ -49,9 +41,11 @@ std::optional<Sample> Parse(absl::string_view line) {
       absl::SimpleAtoi(fields[3], &at.bytes) && absl::SimpleAtod(fields[4], &at.sparsity) &&
       absl::SimpleAtoi(fields[5], &at.channels) && absl::SimpleAtoi(fields[8], &sample.iters) &&
       absl::SimpleAtod(fields[9], &sample.time_us);
-  const bool possible = numbers && at.nodes > 0 && at.ranks >= at.nodes && at.bytes > 0 &&
+  const bool known = (sample.way == "auto" || policy::PickFromName(sample.way)) &&
+                     policy::AlgorithmFromName(sample.ran);
+  const bool possible = known && numbers && at.nodes > 0 && at.ranks >= at.nodes && at.bytes > 0 &&
                         at.sparsity >= 0 && at.sparsity <= 1 && sample.time_us > 0 &&
-                        std::isfinite(sample.time_us) && IsPlan(sample.way) && IsPlan(sample.ran);
+                        std::isfinite(sample.time_us);
   return possible ? std::optional(sample) : std::nullopt;
 }
 
