@@ -73,6 +73,8 @@ TEST(NcclWorldFailureTest, AnErrorOfOneRankIsEverybodysAndNamesIt) {
   Running running(&cluster);
   Fake().FailRank(3, kUnhandledCudaError);
   running.ExpectLost(3, "unhandled cuda error");
+  // Told after the sinks have returned; until they have, Send takes what there is.
+  ASSERT_TRUE(cluster.events[0].failed.Await());
   EXPECT_FALSE(running.transports[0]
                    ->Send({.from = 0, .to = 1}, MakeFrame(cluster.gpus[0].get(), 1000, 1))
                    .ok());
