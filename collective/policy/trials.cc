@@ -25,14 +25,17 @@ constexpr uint64_t kReserve = 4;
 // A way that was taken stays for so many operations at least.
 constexpr uint64_t kStay = 8;
 
-// Of the way in use: what a larger half of its times is within, since it may have credit for a
-// burst in every other operation. Over so many that disturbances are seldom as many by chance. And
-// what a third of the last few is within: if that is long, it has become slower.
+// What a larger half of its times is within counts of a way, since it may have credit for a burst
+// in every other operation; over so many that ways a few percent apart are told apart, and
+// disturbances are seldom as many by chance. Of the way in use also what a third of the last few is
+// within: if that is long, it has become slower.
 constexpr double kMost = 0.6, kOfLate = 0.34;
 constexpr size_t kLate = 15;
-// Of another one: the median, of few times, so that two looks at it (or one, if the other differs)
-// make it forget what was; while the rounds last there are no old times.
-constexpr size_t kOfOthers = 8, kOfOthersInRounds = 15;
+
+// Another way has changed when most times of two looks are less than all but few before, or as many
+// more. What was before says nothing then.
+constexpr size_t kTwoLooks = 8;
+constexpr double kFew = 0.15;
 
 }  // namespace
 
@@ -57,9 +60,9 @@ size_t Trials::Next() {
 
 size_t Trials::InRounds(uint64_t asked) const {
   const uint64_t of_all = kRoundsOfAll * ways_.size();
-  const bool early = asked < of_all;
-  const size_t way = early ? asked / kRoundsOfAll : (asked - of_all) / kTurn % ways_.size();
-  return IsPassedOver(early, way) ? chosen() : way;
+  const size_t way =
+      asked < of_all ? asked / kRoundsOfAll : (asked - of_all) / kTurn % ways_.size();
+  return IsPassedOver(asked / ways_.size(), way) ? chosen() : way;
 }
 
 std::optional<size_t> Trials::StartsLook(uint64_t asked) {
@@ -84,6 +87,7 @@ void Trials::Follow(size_t way) {
 }
 
 void Trials::Left(size_t way) {
+  Sum(&ways_[way], false);
   left_ = way;
   left_at_ = asked_;
 }
@@ -97,6 +101,7 @@ void Trials::Took(size_t way, int64_t time) {
   // Nobody needs to see that any longer.
   if (way != chosen() && in_a_row_ == 2 && IsHopeless(std::min(before, time))) look_end_ = asked_;
   seen.times[seen.count++ % kKept] = time;
+  Sum(&seen, way == chosen());
   if (left_ && asked_ - left_at_ < kStay) return;
   // Anew from the one in use, which may have become slower.
   size_t best = best_;
@@ -115,23 +120,40 @@ void Trials::Took(size_t way, int64_t time) {
   best_ = best;
 }
 
-std::optional<int64_t> Trials::TimeOf(size_t way) const {
-  if (way != chosen()) {
-    return TimeWithin(way, settled() ? kOfOthers : kOfOthersInRounds, kMost);
-  }
-  return std::max(TimeWithin(way, kKept, kMost), TimeWithin(way, kLate, kOfLate));
+bool Trials::HasChanged(const Seen& seen) {
+  if (seen.count < 2 * kTwoLooks) return false;
+  const Range late{0, kTwoLooks}, before{kTwoLooks, kKept};
+  return TimeWithin(seen, late, kMost) < TimeWithin(seen, before, kFew) ||
+         TimeWithin(seen, late, kOfLate) > TimeWithin(seen, before, 1 - kFew);
 }
 
-// What that share of the last times is within.
-std::optional<int64_t> Trials::TimeWithin(size_t way, size_t last, double share) const {
+void Trials::Sum(Seen* seen, bool in_use) const {
+  if (settled() && !in_use && HasChanged(*seen)) {
+    std::array<int64_t, kTwoLooks> late;
+    for (size_t i = 0; i < kTwoLooks; ++i) late[i] = seen->times[(seen->count - 1 - i) % kKept];
+    std::copy(late.begin(), late.end(), seen->times.begin());
+    seen->count = kTwoLooks;
+  }
+  seen->looked_at = TimeWithin(*seen, {0, kKept}, kMost);
+  seen->in_use = std::max(seen->looked_at, TimeWithin(*seen, {0, kLate}, kOfLate));
+}
+
+std::optional<int64_t> Trials::TimeOf(size_t way) const {
   const Seen& seen = ways_[way];
-  const size_t kept = std::min<size_t>({seen.count, kKept, last});
-  if (kept == 0) return std::nullopt;
+  if (seen.count == 0) return std::nullopt;
+  return way == chosen() ? seen.in_use : seen.looked_at;
+}
+
+// What that share of the times is within, of those from `newest` to `oldest` times ago.
+int64_t Trials::TimeWithin(const Seen& seen, Range range, double share) {
+  const size_t oldest = std::min<size_t>({seen.count, kKept, range.oldest});
   std::array<int64_t, kKept> times;
-  for (size_t i = 0; i < kept; ++i) times[i] = seen.times[(seen.count - 1 - i) % kKept];
-  const auto at = static_cast<ptrdiff_t>(share * static_cast<double>(kept));
-  std::nth_element(times.begin(), times.begin() + at, times.begin() + static_cast<ptrdiff_t>(kept));
-  return times[static_cast<size_t>(at)];
+  const auto begin = times.begin();
+  auto end = begin;
+  for (size_t i = range.newest; i < oldest; ++i) *end++ = seen.times[(seen.count - 1 - i) % kKept];
+  const auto at = begin + static_cast<ptrdiff_t>(share * static_cast<double>(end - begin));
+  std::nth_element(begin, at, end);
+  return *at;
 }
 
 bool Trials::IsHopeless(int64_t time) const {
@@ -139,12 +161,16 @@ bool Trials::IsHopeless(int64_t time) const {
   return usual && static_cast<double>(time) > kHopeless * static_cast<double>(*usual);
 }
 
-bool Trials::IsPassedOver(bool early, size_t way) const {
+bool Trials::IsPassedOver(uint64_t round, size_t way) const {
+  const bool early = round < kRoundsOfAll, last = round >= kRounds - kRoundsOfClosest;
   if (early && way == 0) return false;
-  // By its best time: of the few that are known one may be another way's, or a disturbance's, work.
-  const std::optional<int64_t> its = TimeWithin(way, kKept, 0), least = TimeOf(best_);
-  if (!its || !least) return false;
-  return static_cast<double>(*its) > (early ? kHopeless : kNotClose) * static_cast<double>(*least);
+  const std::optional<int64_t> least = TimeOf(best_);
+  if (!least || ways_[way].count == 0) return false;
+  // While few of its times are known, by the best: one may be another way's, or a disturbance's,
+  // work.
+  const int64_t its = last ? *TimeOf(way) : TimeWithin(ways_[way], {0, kKept}, 0);
+  const double most = early ? kHopeless : last ? kNotClosest : kNotClose;
+  return static_cast<double>(its) > most * static_cast<double>(*least);
 }
 
 }  // namespace spccl::policy

@@ -3,8 +3,9 @@
 // be fastest; of several who should go alike one leads, and the others follow.
 //
 // A bandit with a schedule: rounds in which every way goes, kRoundsOfAll of all ways, then only of
-// those that are close to the best, since these need more than a look to be told apart. From then
-// on the fastest goes, and one time in kRetrialEvery another.
+// those that are close to the best, and the last kRoundsOfClosest only of those that are closest,
+// since these need more than a look to be told apart. From then on the fastest goes, and one time
+// in kRetrialEvery another.
 //
 // A way goes several times in a row, and the first of them does not count: what came before it
 // leaves a link with credit for a burst, or without. One that needs more of the link than it gives
@@ -25,16 +26,17 @@ namespace spccl::policy {
 // Copyable, not thread-safe.
 class Trials {
  public:
-  static constexpr size_t kRounds = 15;
+  static constexpr size_t kRounds = 31;
   // One operation in so many goes another way for a look, kLook in a row; as many again at most go
   // the way that was left last.
   static constexpr size_t kRetrialEvery = 64;
   static constexpr size_t kLook = 5;
   static constexpr double kHysteresis = 0.03;
   // A way that took so many times as long as the best is passed over: in the first kRoundsOfAll
-  // rounds (but for the first way, which meets a cold start), and in those after them.
-  static constexpr size_t kRoundsOfAll = 3;
-  static constexpr double kHopeless = 2, kNotClose = 1.2;
+  // rounds (but for the first way, which meets a cold start), in those after them, and in the last
+  // kRoundsOfClosest.
+  static constexpr size_t kRoundsOfAll = 3, kRoundsOfClosest = 16;
+  static constexpr double kHopeless = 2, kNotClose = 1.2, kNotClosest = 1.1;
 
   // Of ways 0 to `ways` - 1, one at least. The first is taken where nothing is known.
   explicit Trials(size_t ways);
@@ -53,19 +55,25 @@ class Trials {
   std::optional<int64_t> TimeOf(size_t way) const;
 
  private:
-  static constexpr size_t kKept = 63;
+  static constexpr size_t kKept = 127;
   struct Seen {
     std::array<int64_t, kKept> times{};
     uint64_t count = 0;
+    int64_t in_use = 0, looked_at = 0;  // what counts of it, as either
   };
 
   size_t InRounds(uint64_t asked) const;
-  bool IsPassedOver(bool early, size_t way) const;
+  bool IsPassedOver(uint64_t round, size_t way) const;
   bool IsHopeless(int64_t time) const;
   // The way of a look that starts now, if one does.
   std::optional<size_t> StartsLook(uint64_t asked);
   void Left(size_t way);
-  std::optional<int64_t> TimeWithin(size_t way, size_t last, double share) const;
+  struct Range {
+    size_t newest, oldest;
+  };
+  static int64_t TimeWithin(const Seen& seen, Range range, double share);
+  static bool HasChanged(const Seen& seen);
+  void Sum(Seen* seen, bool in_use) const;
   size_t chosen() const { return followed_.value_or(best_); }
 
   std::vector<Seen> ways_;
