@@ -43,8 +43,10 @@ Frame StepRun::EncodedLossily(const Step& send, const void* values, DType type, 
     Frame frame = LossyFrame(values, type);
     if (frame.size_bytes() < exact_bytes) {
       // Where no density is known the format is sparse, or open: it was counted above. Partial sums
-      // are no inputs.
-      const bool is_input = send.kind == StepKind::kSend && send.operand == Operand::kInput;
+      // are no inputs; what all-gather and broadcast send are, though they lie in the output by
+      // then.
+      const bool is_input =
+          send.kind == StepKind::kSend && (send.operand == Operand::kInput || !Reduces(op_.kind));
       if (is_input && result_.decision.reason == policy::Reason::kFirst) CountInput(exact.nnz);
       return frame;
     }

@@ -364,24 +364,31 @@ TEST(LossyPlanTest, WhatIsSmallerExactlyGoesExactly) {
 // What plans and slices are chosen by is the density of all, not of what went exactly.
 TEST(LossyPlanTest, WhatIsSentWithinABoundCountsAsInputToo) {
   std::mt19937_64 random(TestSeed());
-  Case c;
-  c.algorithm = Algorithm::kSplit;
-  c.op = {.kind = OpKind::kAllReduce, .count = 40000};
-  c.nodes = OneRankANode(2);
-  c.slice_bytes = size_t{16} << 10;
-  std::vector<Bytes> inputs;
-  for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
-    inputs.push_back(
-        spccl::testing::RandomElements(c.op.dtype, c.op.count, 0, /*specials=*/false, &random));
-    std::fill_n(inputs.back().begin(), inputs.back().size() / 8, std::byte{0});
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const OpKind kind : {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kBroadcast}) {
+      if (!HasPlan(algorithm, kind)) continue;
+      Case c;
+      c.algorithm = algorithm;
+      c.op = {.kind = kind, .count = 40000};
+      c.nodes = OneRankANode(2);
+      c.slice_bytes = size_t{16} << 10;
+      SCOPED_TRACE(Describe(c));
+      std::vector<Bytes> inputs;
+      for (uint32_t rank = 0; rank < c.ranks(); ++rank) {
+        inputs.push_back(
+            spccl::testing::RandomElements(c.op.dtype, c.op.count, 0, /*specials=*/false, &random));
+        std::fill_n(inputs.back().begin(), inputs.back().size() / 8, std::byte{0});
+      }
+      Outcome exact, lossy;
+      RunCase(c, inputs, &exact);
+      c.lossy = {.format = Format::kErrorBound, .bound = {1e-3, false}};
+      RunCase(c, inputs, &lossy);
+      EXPECT_GT(lossy.stats.sends_by_format[static_cast<size_t>(Format::kErrorBound)], 0u);
+      EXPECT_GT(exact.stats.input_elements, 0u);
+      EXPECT_EQ(lossy.stats.input_elements, exact.stats.input_elements);
+      EXPECT_EQ(lossy.stats.input_nnz, exact.stats.input_nnz);
+    }
   }
-  Outcome exact, lossy;
-  RunCase(c, inputs, &exact);
-  c.lossy = {.format = Format::kErrorBound, .bound = {1e-3, false}};
-  RunCase(c, inputs, &lossy);
-  EXPECT_GT(lossy.stats.sends_by_format[static_cast<size_t>(Format::kErrorBound)], 0u);
-  EXPECT_EQ(lossy.stats.input_elements, exact.stats.input_elements);
-  EXPECT_EQ(lossy.stats.input_nnz, exact.stats.input_nnz);
 }
 
 TEST(LossyPlanTest, PartialSumsDoNotCountAsInput) {
