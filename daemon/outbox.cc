@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -19,6 +20,7 @@ absl::Status Outbox::Send(int socket, const shm::Reply& reply, const std::vector
 }
 
 absl::Status Outbox::Keep(const shm::Reply& reply, const std::vector<int>& fds, size_t owed) {
+  owed = std::min(owed, kMostOwed);
   if (waiting_.size() >= kMost + owed || waiting_fds_ + fds.size() > kMostFds + owed) {
     return absl::ResourceExhaustedError(absl::StrCat("does not read its replies, of which ",
                                                      waiting_.size(), " wait, with ", waiting_fds_,

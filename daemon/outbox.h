@@ -14,9 +14,10 @@ namespace spccl::daemon {
 
 class Outbox {
  public:
-  // So many replies and descriptors wait at most, and another for each rank that is `owed` some: a
-  // client that reads none of them holds up nobody, and uses up nothing.
-  static constexpr size_t kMost = 1024, kMostFds = 16;
+  // So many replies and descriptors wait at most, and another for each rank that is `owed` some, of
+  // which no more are counted than kMostOwed: a client that reads none of them holds up nobody, and
+  // uses up little.
+  static constexpr size_t kMost = 1024, kMostFds = 16, kMostOwed = 512;
 
   // Sends the reply, after those that wait, or lets it wait too, with duplicates of `fds`.
   // ResourceExhausted: as many as may wait do. Otherwise what sending failed with.

@@ -106,6 +106,16 @@ TEST_F(OutboxTest, FewDescriptorsWait) {
   EXPECT_THAT(outbox_.Send(ours_.get(), Numbered(0), {event.get()}), IsOk());
 }
 
+TEST_F(OutboxTest, NoMoreDescriptorsWaitHoweverManyRanksAreOwedThem) {
+  Fill();
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
+  for (size_t i = 0; i < Outbox::kMostFds + Outbox::kMostOwed; ++i) {
+    ASSERT_THAT(outbox_.Send(ours_.get(), Numbered(i), {event.get()}, SIZE_MAX / 2), IsOk());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      outbox_.Send(ours_.get(), Numbered(0), {event.get()}, SIZE_MAX / 2)));
+}
+
 TEST_F(OutboxTest, AnEndIsNotWaitedFor) {
   theirs_.Reset();
   EXPECT_FALSE(outbox_.Send(ours_.get(), Numbered(0), {}).ok());
