@@ -256,10 +256,10 @@ TEST_F(GpuWorldsTest, AWorldThatNobodyUsesEnds) {
 
 // To make it again would take seconds, and fail the communicator that it was offered for.
 TEST_F(GpuWorldsTest, AWorldThatWasOfferedStays) {
-  Begin(2, /*keep_ns=*/300'000'000);
+  Begin(2, /*keep_ns=*/1'000'000'000);
   OpenAll(1);
   uint64_t generation = 0;
-  const int64_t until_ns = MonotonicNanos() + 600'000'000;
+  const int64_t until_ns = MonotonicNanos() + 2'000'000'000;
   while (MonotonicNanos() < until_ns) {
     generation = Generation();
     std::this_thread::yield();

@@ -201,6 +201,7 @@ TEST(SchedulerTest, WorkThatNoThreadTakesGrowsOld) {
   scheduler->Add("gate", 1, gate);
   scheduler->Add("job", 2, std::make_shared<CountingTask>("a", 10, &trace));
   constexpr int64_t kLater = 1'000'000'000;
+  ASSERT_TRUE(gate->AwaitBegun());
   EXPECT_GE(scheduler->DueNanos(MonotonicNanos() + kLater), kLater);
   gate->Open();
   trace.Await(10);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "tests/daemon/metrics/http_client.h"
 #include "tests/support/status_test.h"
 #include "tests/support/temp_folder.h"
@@ -221,12 +222,18 @@ TEST(HttpServerTest, SurvivesAnything) {
     EXPECT_TRUE(answer.empty() || answer.starts_with("HTTP/1.1 ")) << "seed " << seed;
     if (HasFailure()) break;
   }
-  EXPECT_THAT(Get(server->address(), "/hello"), StartsWith(kFine));
+  // Whoever does not get a core for 20 ms is cut off, too.
+  std::string answer;
+  const int64_t until_ns = MonotonicNanos() + 20'000'000'000;
+  while (!answer.starts_with(kFine) && MonotonicNanos() < until_ns) {
+    answer = Get(server->address(), "/hello");
+  }
+  EXPECT_THAT(answer, StartsWith(kFine));
 }
 
 TEST(HttpServerTest, WhoSaysNothingIsCutOffAndHoldsNobodyUp) {
   HttpOptions options = Loopback();
-  options.request_ns = 200'000'000;
+  options.request_ns = 1'000'000'000;
   const auto server = Serve(options);
   HttpConnection silent(server->address()), slow(server->address());
   ASSERT_TRUE(slow.Send("GET /hello HTTP/1.1\r\nX: "));

@@ -280,8 +280,8 @@ TEST(PeerNetTest, TheAdvertisedAddressIsTold) {
 }
 
 TEST(PeerNetTest, APeerThatTakesNothingGoesDown) {
+  std::mutex gate;  // outlives the node that waits for it
   Node a(OptionsOf(1)), b(OptionsOf(2));
-  std::mutex gate;
   std::unique_lock shut(gate);
   b.echo = [&gate](PeerId, const v1::PeerMessage&) { const std::lock_guard wait(gate); };
   const PeerId id = a.Connect(b);
