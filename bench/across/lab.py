@@ -125,7 +125,7 @@ class Runner:
     def daemon_arguments(self):
         """Of daemons on a lab's hosts: an address, and certificates, which are made once."""
         folder = self.scratch / "tls"
-        if not (folder / "node4.key").exists():  # the last one: a run that was killed left some
+        if not (folder / "node4.pem").exists():  # the last one: a run that was killed left some
             shutil.rmtree(folder, ignore_errors=True)
             make_certificates(self.folder / "spcclctl", folder, hosts=4)
         return daemon_arguments(folder)
