@@ -75,26 +75,54 @@ SPCCL_INLINE void EncodeTile(const uint8_t* dense, uint64_t elements, U magnitud
 // Values of a tile from which on staging them for streaming costs less than it saves.
 inline constexpr uint64_t kStagedBytes = 1024;
 
-// Streaming, a tile's values are gathered in the L1 cache first, so that whole lines can be written
-// without being read before. How many there will be, the tile before tells well enough.
+// Streams values: gathers them in the L1 cache, so that whole lines can be written without being
+// read before. A line that is not full waits: stores to it would hold up all those behind them.
+template <class S, class U>
+struct Stage {
+  alignas(64) uint8_t bytes[64 + kTileElements * sizeof(U) + kSlackBytes];
+  uint64_t held = 0;
+
+  SPCCL_INLINE void Write(uint8_t*& values, const uint8_t* end) {
+    const auto filled = static_cast<uint64_t>(end - bytes);
+    const uint64_t past = (reinterpret_cast<uintptr_t>(values) + filled) % 64;
+    held = Smaller(past, filled);
+    const uint64_t whole = filled - held;
+    CopyOut<S>(bytes, values, whole, true);
+    __builtin_memmove(bytes, bytes + whole, held);
+    values += whole;
+  }
+  SPCCL_INLINE void Finish(uint8_t*& values) {
+    __builtin_memcpy(values, bytes, held);
+    values += held;
+    held = 0;
+  }
+};
+
+// How many values a tile will have, the one before tells well enough.
 template <class S, class U>
 uint64_t EncodePici(const uint8_t* dense, uint64_t elements, uint64_t magnitude,
                     const PiciSections& out) {
-  TileScratch<U> staged;
+  Stage<S, U> stage;
   uint8_t* values = out.values;
   uint64_t last_bytes = 0;
   for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
     const uint64_t first = tile * kTileElements;
-    const bool stage = S::kStreams && out.streaming && last_bytes >= kStagedBytes;
-    Store(out.index + 4 * tile, static_cast<uint32_t>((values - out.values) / sizeof(U)));
-    uint8_t* begin = stage ? staged.bytes : values;
+    const bool staged = S::kStreams && out.streaming && last_bytes >= kStagedBytes;
+    if (!staged) stage.Finish(values);
+    const uint64_t before = static_cast<uint64_t>(values - out.values) + stage.held;
+    Store(out.index + 4 * tile, static_cast<uint32_t>(before / sizeof(U)));
+    uint8_t* const begin = staged ? stage.bytes + stage.held : values;
     uint8_t* end = begin;
     EncodeTile<S, U>(dense + first * sizeof(U), Smaller(elements - first, kTileElements),
                      static_cast<U>(magnitude), out.bitmap + tile * kTileWordCount * 8, end);
     last_bytes = static_cast<uint64_t>(end - begin);
-    if (stage) CopyOut<S>(begin, values, last_bytes, true);
-    values += last_bytes;
+    if (staged) {
+      stage.Write(values, end);
+    } else {
+      values = end;
+    }
   }
+  stage.Finish(values);
   if (S::kStreams && out.streaming) S::Fence();
   return static_cast<uint64_t>(values - out.values) / sizeof(U);
 }

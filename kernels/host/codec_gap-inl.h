@@ -157,7 +157,8 @@ void ReduceGapAs(const ConstGapSections& in, uint64_t elements, uint8_t* accumul
     const uint64_t stop = reader.Fill(first + kTileElements);
     const uint64_t count = stop - reader.begin;
     if (count < kSparseTileNonzeros || elements - first < kTileElements) {
-      AddScattered<S, T, R, A, false>(reader.places + 4 * reader.begin, values, count, accumulator);
+      AddScattered<S, T, R, A>(
+          Scattered<R, false>{reader.places + 4 * reader.begin, count, accumulator}, values);
     } else {
       SetBits(reader, stop, words);
       AddDenseTile<S, T, R, A>(reinterpret_cast<const uint8_t*>(words), values, values_end,

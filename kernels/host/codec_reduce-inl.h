@@ -53,35 +53,79 @@ SPCCL_INLINE void AddOne(const uint8_t* value, uint8_t* accumulator) {
   StoreOne<R, A>(accumulator, WrapAdd<A>(LoadOne<R, A>(accumulator), LoadOne<T, A>(value)));
 }
 
-// Position within a tile that a place in the order of the bits stands for.
+// Where the element is that a place in the order of the bits stands for.
 template <bool kColumn>
 SPCCL_INLINE uint64_t PlaceOf(uint64_t position) {
-  return kColumn ? position % 64 * 64 + position / 64 : position;
+  if (!kColumn) return position;
+  const uint64_t in_tile = position % kTileElements;
+  return position - in_tile + in_tile % 64 * 64 + in_tile / 64;
 }
 
-// Adds `count` values to scattered elements. `positions`: u32 each.
+// Elements that are asked for before they are added by the vector, which waits for the last of
+// them.
+inline constexpr uint64_t kScatterAhead = 16;
+
+// Elements of an accumulator, by their number among `positions`, u32 each.
+template <class R, bool kColumn>
+struct Scattered {
+  const uint8_t* positions;
+  uint64_t count;
+  uint8_t* accumulator;
+
+  SPCCL_INLINE uint8_t* At(uint64_t i) const {
+    return accumulator + PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * i)) * sizeof(R);
+  }
+  SPCCL_INLINE void AskFor(uint64_t begin, uint64_t end) const {
+    for (uint64_t i = begin; i < Smaller(end, count); ++i) __builtin_prefetch(At(i), 1);
+  }
+};
+
+// Adds the values of elements [begin, begin + count), at most a vector of A, that are to be
+// converted: only by the vector is that cheap.
 template <class S, class T, class R, class A, bool kColumn>
-SPCCL_INLINE void AddScattered(const uint8_t* positions, const uint8_t* values, uint64_t count,
-                               uint8_t* accumulator) {
-  uint64_t i = 0;
-  if constexpr (sizeof(R) == 2) {  // conversions are cheap only by the vector
-    constexpr size_t kStep = kLanes<S, A>;
-    uint16_t old[kStep];
-    for (; i + kStep <= count; i += kStep) {
-      for (size_t k = 0; k < kStep; ++k) {
-        old[k] = Load<uint16_t>(accumulator +
-                                PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * (i + k))) * 2);
-      }
-      auto* gathered = reinterpret_cast<uint8_t*>(old);
-      StoreAs<S, R, A>(gathered, LoadAs<S, R, A>(gathered) + LoadAs<S, T, A>(values + 2 * i));
-      for (size_t k = 0; k < kStep; ++k) {
-        Store(accumulator + PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * (i + k))) * 2, old[k]);
-      }
+SPCCL_INLINE void AddConverted(const Scattered<R, kColumn>& to, uint64_t begin, uint64_t count,
+                               const uint8_t* values) {
+  constexpr size_t kStep = kLanes<S, A>;
+  Vec<S, A> sum = LoadAs<S, T, A>(values);
+  if constexpr (std::is_same_v<R, A>) {
+    for (size_t k = 0; k < count; ++k) {
+      Store(to.At(begin + k), Load<A>(to.At(begin + k)) + sum[k]);
+    }
+  } else {
+    // Made lane by lane: read from where its elements were stored one by one, it would wait for all
+    // those stores.
+    typename VectorOf<Unsigned<R>, kStep * sizeof(R)>::Type old{};
+#pragma GCC unroll 16
+    for (size_t k = 0; k < kStep; ++k) {
+      if (k < count) old[k] = Load<Unsigned<R>>(to.At(begin + k));
+    }
+    auto* gathered = reinterpret_cast<uint8_t*>(&old);
+    StoreAs<S, R, A>(gathered, LoadAs<S, R, A>(gathered) + sum);
+    for (size_t k = 0; k < count; ++k) {
+      Store(to.At(begin + k), static_cast<Unsigned<R>>(old[k]));
     }
   }
-  for (; i < count; ++i) {
-    const uint64_t at = PlaceOf<kColumn>(Load<uint32_t>(positions + 4 * i));
-    AddOne<T, R, A>(values + i * sizeof(T), accumulator + at * sizeof(R));
+}
+
+// Adds `to.count` values to scattered elements.
+template <class S, class T, class R, class A, bool kColumn>
+SPCCL_INLINE void AddScattered(const Scattered<R, kColumn>& to, const uint8_t* values) {
+  if constexpr (std::is_same_v<T, A>) {
+    for (uint64_t i = 0; i < to.count; ++i) {
+      AddOne<T, R, A>(values + i * sizeof(T), to.At(i));
+    }
+  } else {
+    constexpr size_t kStep = kLanes<S, A>;
+    to.AskFor(0, kScatterAhead);
+    uint64_t i = 0;
+    for (; i + kStep <= to.count; i += kStep) {
+      to.AskFor(i + kScatterAhead, i + kScatterAhead + kStep);
+      AddConverted<S, T, R, A>(to, i, kStep, values + i * sizeof(T));
+    }
+    if (i == to.count) return;
+    uint8_t last[kStep * sizeof(T)] = {};
+    __builtin_memcpy(last, values + i * sizeof(T), (to.count - i) * sizeof(T));
+    AddConverted<S, T, R, A>(to, i, to.count - i, last);
   }
 }
 
@@ -89,18 +133,45 @@ SPCCL_INLINE void AddScattered(const uint8_t* positions, const uint8_t* values, 
 // accumulator are never touched.
 inline constexpr uint64_t kSparseTileNonzeros = kTileElements / 24;
 
+// The elements of such tiles, one after the other, added many at a time.
 template <class S, class T, class R, class A, bool kColumn>
-SPCCL_INLINE void AddSparseTile(const uint8_t* bitmap, const uint8_t* values,
-                                uint8_t* accumulator) {
-  alignas(64) uint8_t positions[kSparseTileNonzeros * sizeof(uint32_t) + 4 * kSlackBytes];
-  uint8_t* end = positions;
-  for (uint64_t w = 0; w < kTileWordCount; ++w) {
-    end = S::AppendPositions(Load<uint64_t>(bitmap + 8 * w),
-                             static_cast<uint32_t>(w * kWordElements), end);
+class SparseTiles {
+ public:
+  SPCCL_INLINE explicit SparseTiles(uint8_t* accumulator) : accumulator_(accumulator) {}
+
+  // The values of a tile lie behind those of the tile before, or Flush() has been called.
+  SPCCL_NOINLINE void Append(uint64_t tile, const uint8_t* bitmap, const uint8_t* values) {
+    if (end_ - positions_ > kRoom - kMostBytes || tile - first_ >= kMostTiles) Flush();
+    if (end_ == positions_) {
+      first_ = tile;
+      values_ = values;
+    }
+    const uint64_t base = (tile - first_) * kTileElements;
+    for (uint64_t w = 0; w < kTileWordCount; ++w) {
+      end_ = S::AppendPositions(Load<uint64_t>(bitmap + 8 * w),
+                                static_cast<uint32_t>(base + w * kWordElements), end_);
+    }
   }
-  AddScattered<S, T, R, A, kColumn>(positions, values, static_cast<uint64_t>(end - positions) / 4,
-                                    accumulator);
-}
+  SPCCL_NOINLINE void Flush() {
+    const Scattered<R, kColumn> to{positions_, static_cast<uint64_t>(end_ - positions_) / 4,
+                                   accumulator_ + first_ * kTileElements * sizeof(R)};
+    AddScattered<S, T, R, A>(to, values_);
+    end_ = positions_;
+  }
+
+ private:
+  static constexpr ptrdiff_t kMostBytes = kSparseTileNonzeros * sizeof(uint32_t);  // of one tile
+  static constexpr ptrdiff_t kRoom = 4096;
+  // So that a position has 32 bits; and a column's tile, whose lines are gone through again and
+  // again, stays in the L1 cache.
+  static constexpr uint64_t kMostTiles = kColumn ? 1 : 1024;
+
+  uint8_t* accumulator_;
+  uint64_t first_ = 0;
+  const uint8_t* values_ = nullptr;
+  alignas(64) uint8_t positions_[kRoom + 4 * kSlackBytes];
+  uint8_t* end_ = positions_;
+};
 
 template <class S, class T, class R, class A>
 SPCCL_INLINE const uint8_t* AddDenseTile(const uint8_t* bitmap, const uint8_t* values,
@@ -142,6 +213,7 @@ SPCCL_INLINE void ReduceTiles(const ConstPiciSections& in, uint64_t elements,
   using U = Unsigned<T>;
   TileScratch<U> turned;
   TileScratch<U> straight;
+  SparseTiles<S, T, R, A, kColumn> sparse(accumulator);
   const uint8_t* values_end = in.values + in.nnz * sizeof(T);
   const uint64_t whole_tiles = elements / kTileElements;
   for (uint64_t tile = 0; tile < TileCount(elements); ++tile) {
@@ -156,8 +228,11 @@ SPCCL_INLINE void ReduceTiles(const ConstPiciSections& in, uint64_t elements,
     const uint64_t end =
         tile + 1 < TileCount(elements) ? Load<uint32_t>(in.index + 4 * (tile + 1)) : in.nnz;
     if (end - begin < kSparseTileNonzeros) {
-      AddSparseTile<S, T, R, A, kColumn>(bitmap, values, to);
-    } else if constexpr (kColumn) {
+      sparse.Append(tile, bitmap, values);
+      continue;
+    }
+    sparse.Flush();
+    if constexpr (kColumn) {
       ExpandWords<S, U, false>(bitmap, kTileWordCount, values, values_end, turned.bytes);
       TransposeTile<S, U>(turned.bytes, straight.bytes);
       AddNonzeros<S, T, R, A>(straight.bytes, to, kTileElements);
@@ -165,6 +240,7 @@ SPCCL_INLINE void ReduceTiles(const ConstPiciSections& in, uint64_t elements,
       AddDenseTile<S, T, R, A>(bitmap, values, values_end, to);
     }
   }
+  sparse.Flush();
 }
 
 template <class S, class T, class R, class A>
@@ -180,7 +256,7 @@ void ReduceColumnAs(const ConstPiciSections& in, uint64_t elements, uint8_t* acc
 template <class S, class T, class R, class A>
 void ReduceCooAs(const uint8_t* indices, const uint8_t* values, uint64_t nnz,
                  uint8_t* accumulator) {
-  AddScattered<S, T, R, A, false>(indices, values, nnz, accumulator);
+  AddScattered<S, T, R, A>(Scattered<R, false>{indices, nnz, accumulator}, values);
 }
 
 template <class S, class T, class R, class A>

@@ -46,7 +46,17 @@ bool HasAvx512() {
 #endif
 #endif
 
+// A page: the processor's own prefetching stops at each page's end, and works on every page anew.
+// AMD's goes on, and loses more to what is asked for far ahead (docs/kernels.md has figures).
+uintptr_t PrefetchAheadHere() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("amd")) return 256;
+#endif
+  return 4096;
+}
+
 Targets Detect() {
+  __atomic_store_n(&prefetch_ahead, PrefetchAheadHere(), __ATOMIC_RELAXED);
   Targets targets;
 #if defined(__x86_64__)
   // Both look at what the operating system keeps of the registers, too.
@@ -78,6 +88,8 @@ const Targets& AllTargets() {
 std::atomic<const KernelTable*> current{nullptr};
 
 }  // namespace
+
+uintptr_t prefetch_ahead = 0;
 
 const KernelTable& CurrentTable() {
   const KernelTable* table = current.load(std::memory_order_relaxed);

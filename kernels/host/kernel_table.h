@@ -160,4 +160,8 @@ extern const KernelTable kAvx512Vbmi2Table;  // and VBMI2: compress and expand o
 extern const KernelTable kNeonTable;
 #endif
 
+// How far ahead of what they read the loops ask for memory, in bytes: this processor's, from
+// when its tables were looked for. Read and written as an atomic.
+extern uintptr_t prefetch_ahead;
+
 }  // namespace spccl::host

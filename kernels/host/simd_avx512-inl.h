@@ -18,6 +18,15 @@ SPCCL_INLINE __m128i LoadX(const uint8_t* from) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
 }
 
+// Zeros that the compiler takes for anything. Some processors let a compress or expand wait for
+// what its register held before, also where it zeroes: with these as what it held, it waits for
+// nothing.
+SPCCL_INLINE __m512i NothingBefore() {
+  __m512i zeros = _mm512_setzero_si512();
+  asm("" : "+v"(zeros));
+  return zeros;
+}
+
 // The part of a word that belongs to vector `i` of `kLaneCount` lanes.
 template <size_t kLaneCount>
 SPCCL_INLINE uint64_t MaskOf(uint64_t word, size_t i) {
@@ -64,10 +73,12 @@ struct Avx512 {
   static SPCCL_INLINE uint8_t* CompressWidened(const uint8_t* dense, uint64_t mask, uint8_t* out) {
     const __mmask16 k = static_cast<__mmask16>(mask);
     if constexpr (sizeof(U) == 1) {
-      const __m512i wide = _mm512_maskz_compress_epi32(k, _mm512_cvtepu8_epi32(LoadX(dense)));
+      const __m512i wide =
+          _mm512_mask_compress_epi32(NothingBefore(), k, _mm512_cvtepu8_epi32(LoadX(dense)));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(wide));
     } else {
-      const __m512i wide = _mm512_maskz_compress_epi32(k, _mm512_cvtepu16_epi32(LoadY(dense)));
+      const __m512i wide =
+          _mm512_mask_compress_epi32(NothingBefore(), k, _mm512_cvtepu16_epi32(LoadY(dense)));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(wide));
     }
     return out + static_cast<size_t>(__builtin_popcountll(mask)) * sizeof(U);
@@ -76,13 +87,13 @@ struct Avx512 {
   template <class U>
   static SPCCL_INLINE __m512i Compress(__m512i v, uint64_t mask) {
     if constexpr (sizeof(U) == 8) {
-      return _mm512_maskz_compress_epi64(static_cast<__mmask8>(mask), v);
+      return _mm512_mask_compress_epi64(NothingBefore(), static_cast<__mmask8>(mask), v);
     } else if constexpr (sizeof(U) == 4) {
-      return _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), v);
+      return _mm512_mask_compress_epi32(NothingBefore(), static_cast<__mmask16>(mask), v);
     } else if constexpr (sizeof(U) == 2 && kVbmi2) {
-      return _mm512_maskz_compress_epi16(static_cast<__mmask32>(mask), v);
+      return _mm512_mask_compress_epi16(NothingBefore(), static_cast<__mmask32>(mask), v);
     } else if constexpr (kVbmi2) {
-      return _mm512_maskz_compress_epi8(mask, v);
+      return _mm512_mask_compress_epi8(NothingBefore(), mask, v);
     }
   }
 
@@ -111,13 +122,13 @@ struct Avx512 {
   static SPCCL_INLINE __m512i Expand(const uint8_t* values, uint64_t mask) {
     const __m512i v = LoadZ(values);
     if constexpr (sizeof(U) == 8) {
-      return _mm512_maskz_expand_epi64(static_cast<__mmask8>(mask), v);
+      return _mm512_mask_expand_epi64(NothingBefore(), static_cast<__mmask8>(mask), v);
     } else if constexpr (sizeof(U) == 4) {
-      return _mm512_maskz_expand_epi32(static_cast<__mmask16>(mask), v);
+      return _mm512_mask_expand_epi32(NothingBefore(), static_cast<__mmask16>(mask), v);
     } else if constexpr (sizeof(U) == 2 && kVbmi2) {
-      return _mm512_maskz_expand_epi16(static_cast<__mmask32>(mask), v);
+      return _mm512_mask_expand_epi16(NothingBefore(), static_cast<__mmask32>(mask), v);
     } else if constexpr (kVbmi2) {
-      return _mm512_maskz_expand_epi8(mask, v);
+      return _mm512_mask_expand_epi8(NothingBefore(), mask, v);
     }
   }
 
@@ -126,10 +137,12 @@ struct Avx512 {
   static SPCCL_INLINE void ExpandWidened(const uint8_t* values, uint64_t mask, uint8_t* dense) {
     const __mmask16 k = static_cast<__mmask16>(mask);
     if constexpr (sizeof(U) == 1) {
-      const __m512i wide = _mm512_maskz_expand_epi32(k, _mm512_cvtepu8_epi32(LoadX(values)));
+      const __m512i wide =
+          _mm512_mask_expand_epi32(NothingBefore(), k, _mm512_cvtepu8_epi32(LoadX(values)));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(dense), _mm512_cvtepi32_epi8(wide));
     } else {
-      const __m512i wide = _mm512_maskz_expand_epi32(k, _mm512_cvtepu16_epi32(LoadY(values)));
+      const __m512i wide =
+          _mm512_mask_expand_epi32(NothingBefore(), k, _mm512_cvtepu16_epi32(LoadY(values)));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(dense), _mm512_cvtepi32_epi16(wide));
     }
   }
@@ -170,7 +183,7 @@ struct Avx512 {
   static SPCCL_INLINE uint8_t* AppendPositions(uint64_t word, uint32_t base, uint8_t* out) {
     if constexpr (kVbmi2) {
       // Few bits a word are the rule: one compress gives all 64, one widening the first 16.
-      const __m512i packed = _mm512_maskz_compress_epi8(word, Iota8());
+      const __m512i packed = _mm512_mask_compress_epi8(NothingBefore(), word, Iota8());
       const size_t count = static_cast<size_t>(__builtin_popcountll(word));
       const __m512i bases = _mm512_set1_epi32(static_cast<int32_t>(base));
       StorePositions(_mm512_castsi512_si128(packed), bases, out);
@@ -185,8 +198,8 @@ struct Avx512 {
         const uint64_t mask = MaskOf<16>(word, i);
         const __m512i positions =
             _mm512_add_epi32(Iota32(), _mm512_set1_epi32(static_cast<int32_t>(base + 16 * i)));
-        _mm512_storeu_si512(out,
-                            _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), positions));
+        _mm512_storeu_si512(out, _mm512_mask_compress_epi32(
+                                     NothingBefore(), static_cast<__mmask16>(mask), positions));
         out += static_cast<size_t>(__builtin_popcountll(mask)) * sizeof(uint32_t);
       }
       return out;

@@ -6,6 +6,7 @@
 #include "kernels/host/target_includes.h"
 
 #define SPCCL_INLINE inline __attribute__((always_inline))
+#define SPCCL_NOINLINE __attribute__((noinline))
 
 namespace spccl::host {
 namespace {
@@ -35,14 +36,13 @@ SPCCL_INLINE void Store(void* to, const T& value) {
   __builtin_memcpy(to, &value, sizeof(T));
 }
 
-// Asks for the kSize bytes a page behind `from`, which need not exist: the processor's own
-// prefetching stops at each page's end, and works on every page anew.
+// Asks for the kSize bytes that are prefetch_ahead behind `from`, which need not exist.
 template <size_t kSize>
 SPCCL_INLINE void PrefetchAhead(const uint8_t* from) {
-  constexpr uintptr_t kAhead = 4096;
+  const uintptr_t first =
+      reinterpret_cast<uintptr_t>(from) + __atomic_load_n(&prefetch_ahead, __ATOMIC_RELAXED);
   for (uintptr_t line = 0; line < kSize; line += 64) {
-    __builtin_prefetch(
-        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + kAhead + line));
+    __builtin_prefetch(reinterpret_cast<const void*>(first + line));
   }
 }
 

@@ -52,16 +52,21 @@ class CopyTest : public testing::TestWithParam<std::string_view> {};
 TEST_P(CopyTest, CopiesToEveryOutput) {
   ASSERT_TRUE(ForceTarget(GetParam()));
   std::mt19937_64 rng(TestSeed());
-  for (const uint64_t bytes : {0, 1, 63, 64, 65, 4095, 16384, 16385, 100001}) {
+  for (const uint64_t bytes : {0, 1, 63, 64, 65, 4095, 16384, 16385, 32832, 100001}) {
     Buffer input(bytes, rng() % 64, kGuard);
     FillElements(DType::kUint8, Pattern::kFull, rng, bytes, input.data());
     const std::vector<uint8_t> before = input.bytes();
     for (const bool streaming : {false, true}) {
-      Buffer first(bytes, rng() % 64, kGuard), second(bytes, 0, kGuard);
-      void* const outputs[] = {first.data(), input.data(), second.data()};
+      std::vector<Buffer> others;
+      std::vector<void*> outputs{input.data()};
+      for (const bool aligned : {false, true, true, true, false}) {
+        others.emplace_back(bytes, aligned ? 0 : rng() % 64, kGuard);
+      }
+      for (Buffer& other : others) outputs.push_back(other.data());
+      std::swap(outputs[0], outputs[rng() % outputs.size()]);
       CopyToMany(input.data(), outputs, bytes, streaming);
-      EXPECT_TRUE(first.Intact() && second.Intact() && input.Intact());
-      EXPECT_TRUE(first.bytes() == before && second.bytes() == before && input.bytes() == before);
+      EXPECT_TRUE(input.Intact() && input.bytes() == before);
+      for (const Buffer& other : others) EXPECT_TRUE(other.Intact() && other.bytes() == before);
     }
   }
   ForceTarget("");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
 #include <string_view>
@@ -16,11 +17,15 @@
 namespace spccl {
 
 // A heap block of exactly `offset + size` bytes (so that AddressSanitizer sees any read past it)
-// or, with `guard`, that many canary bytes more behind it; data() is `offset` bytes in.
+// or, with `guard`, that many canary bytes more behind it; data() is `offset` bytes behind the
+// begin of a cache line.
 class Buffer {
  public:
   explicit Buffer(size_t size, size_t offset = 0, size_t guard = 0)
-      : size_(size), offset_(offset), guard_(guard), block_(new uint8_t[offset + size + guard]) {
+      : size_(size),
+        offset_(offset),
+        guard_(guard),
+        block_(new (kLine) uint8_t[offset + size + guard]) {
     std::memset(block_.get(), kCanary, offset + size + guard);
   }
   uint8_t* data() { return block_.get() + offset_; }
@@ -41,10 +46,14 @@ class Buffer {
 
  private:
   static constexpr uint8_t kCanary = 0xC5;
+  static constexpr std::align_val_t kLine{64};
+  struct Free {
+    void operator()(uint8_t* block) const { ::operator delete[](block, kLine); }
+  };
   size_t size_;
   size_t offset_;
   size_t guard_;
-  std::unique_ptr<uint8_t[]> block_;
+  std::unique_ptr<uint8_t[], Free> block_;
 };
 
 // The element counts at which something changes: words, vectors, tiles, and their ends.
