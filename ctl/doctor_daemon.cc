@@ -100,6 +100,9 @@ Check CheckDaemon(const absl::StatusOr<v1::GetStatusResponse>& answer) {
               .remedy = "start spccld, and read its log"};
   if (!answer.ok()) {
     check.found = std::string(answer.status().message());
+    if (absl::IsDeadlineExceeded(answer.status())) {
+      check.remedy = "it is there, but stopped or stuck: read its log; end and start it";
+    }
     return check;
   }
   const v1::Status& status = answer->status();

@@ -105,8 +105,18 @@ absl::Status Get(Context& context, const ScopeOptions& scope, bool thresholds) {
   return absl::OkStatus();
 }
 
-template <typename Response>
-void Report(const Response& response, const ScopeOptions& scope, Context* context) {
+// Whether a change is of what the daemon of rank 0 decides for all nodes.
+bool IsForAllNodes(const v1::SetSettingsRequest& request) {
+  return request.settings().algorithm() != v1::ALGORITHM_UNSPECIFIED ||
+         request.settings().has_slice_bytes();
+}
+bool IsForAllNodes(const v1::ResetSettingsRequest& request) {
+  return request.part() == v1::SETTINGS_PART_ALL || request.part() == v1::SETTINGS_PART_ALGORITHM;
+}
+
+template <typename Request, typename Response>
+void Report(const Request& request, const Response& response, const ScopeOptions& scope, bool keeps,
+            Context* context) {
   if (context->json()) {
     context->PrintJson(ToJson(response));
     return;
@@ -114,7 +124,13 @@ void Report(const Response& response, const ScopeOptions& scope, Context* contex
   context->out() << scope.Name() << ": in force from the next operation on, for "
                  << response.communicators() << " communicators now\n";
   if (!scope.job.empty() && response.communicators() == 0) {
-    context->out() << "(no such job has a communicator now: kept for when one has)\n";
+    context->out() << "(no such job has a communicator now"
+                   << (keeps ? ": kept for when one has)\n" : ")\n");
+  }
+  if (IsForAllNodes(request) && response.led_elsewhere() > 0) {
+    context->out() << "(but for " << response.led_elsewhere()
+                   << " whose rank 0 is on another node: their algorithm and slices are what that "
+                      "node's daemon says)\n";
   }
 }
 
@@ -125,7 +141,7 @@ absl::Status Set(Context& context, const ScopeOptions& scope, const v1::Settings
   *request.mutable_settings() = settings;
   SPCCL_ASSIGN_OR_RETURN(const v1::SetSettingsResponse response,
                          client->Call(&v1::Control::Stub::SetSettings, request));
-  Report(response, scope, &context);
+  Report(request, response, scope, /*keeps=*/true, &context);
   return absl::OkStatus();
 }
 
@@ -141,7 +157,7 @@ void AddReset(Tree* tree, CLI::App* parent, const std::string& help, v1::Setting
                               SPCCL_ASSIGN_OR_RETURN(
                                   const v1::ResetSettingsResponse response,
                                   client->Call(&v1::Control::Stub::ResetSettings, request));
-                              Report(response, *scope, &context);
+                              Report(request, response, *scope, /*keeps=*/false, &context);
                               return absl::OkStatus();
                             }),
                   scope.get());
@@ -157,8 +173,8 @@ void AddGet(Tree* tree, CLI::App* parent, const std::string& help, bool threshol
 
 struct ThresholdOptions {
   ScopeOptions scope;
-  std::string codec = "pici";
-  std::string all;  // of both codecs: "auto", "paper"; else empty
+  std::string codec;  // empty: pici, and both where all are set
+  std::string all;    // thresholds: "auto", "paper"; else empty
   std::optional<double> intra, inter, ag;
 };
 
@@ -168,14 +184,17 @@ void FillAll(double intra, double inter, double ag, v1::Thresholds* thresholds) 
   thresholds->set_ag(ag);
 }
 
-v1::Settings AllThresholds(const std::string& which) {
+v1::Settings AllThresholds(const std::string& which, const std::string& codec) {
+  const bool is_auto = which == "auto";
   v1::Settings settings;
-  if (which == "auto") {
-    FillAll(kAuto, kAuto, kAuto, settings.mutable_pici());
-    FillAll(kAuto, kAuto, kAuto, settings.mutable_coo());
-  } else {  // SpCCL, section IV
-    FillAll(0.6, 0.5, 0.1, settings.mutable_pici());
-    FillAll(0.7, 0.6, 0.5, settings.mutable_coo());
+  // The numbers: SpCCL, section IV.
+  if (codec != "coo") {
+    is_auto ? FillAll(kAuto, kAuto, kAuto, settings.mutable_pici())
+            : FillAll(0.6, 0.5, 0.1, settings.mutable_pici());
+  }
+  if (codec != "pici") {
+    is_auto ? FillAll(kAuto, kAuto, kAuto, settings.mutable_coo())
+            : FillAll(0.7, 0.6, 0.5, settings.mutable_coo());
   }
   return settings;
 }
@@ -185,7 +204,7 @@ absl::Status SetThresholds(Context& context, const ThresholdOptions& options) {
       options.intra.has_value() || options.inter.has_value() || options.ag.has_value();
   if (!options.all.empty()) {
     if (some) return absl::InvalidArgumentError("auto and paper are for all thresholds at once");
-    return Set(context, options.scope, AllThresholds(options.all));
+    return Set(context, options.scope, AllThresholds(options.all, options.codec));
   }
   v1::Settings settings;
   v1::Thresholds* thresholds =
@@ -230,7 +249,8 @@ void AddThreshold(Tree* tree) {
   tree->Limit(set->add_option("ALL", options->all,
                               "auto: what arrives first, by measurement; paper: SpCCL's numbers."),
               {"auto", "paper"});
-  tree->Limit(set->add_option("--codec", options->codec, "Whose thresholds. Default: pici."),
+  tree->Limit(set->add_option("--codec", options->codec,
+                              "Whose thresholds. Default: pici; of auto and paper, both."),
               {"pici", "coo"});
   AddThresholdOption(set, "--intra", &options->intra, "For sends between ranks of one node.");
   AddThresholdOption(set, "--inter", &options->inter, "For sends between nodes.");

@@ -105,7 +105,8 @@ void Explain(const TlsOptions& options, const std::vector<Node>& nodes, bool mad
     const std::string& name = node.names.front();
     out << "\n"
         << name << ": copy " << options.folder << "/ca.pem, " << node.certificate_path << " and "
-        << node.key_path << " to " << kInstalledAt << " there; configure\n"
+        << node.key_path << " to " << kInstalledAt
+        << " there, the key as spccld's user's; configure\n"
         << "  [peers]\n"
         << "  listen = \"0.0.0.0:7440\"\n"
         << "  advertise = \"" << name << "\"\n"

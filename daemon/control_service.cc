@@ -57,13 +57,23 @@ Event SettingsEvent(const Snapshot& all, const Scope& scope, const Caller& calle
   return event;
 }
 
+bool IsIn(const CommInfo& comm, const Scope& scope) {
+  if (const auto* job = std::get_if<JobScope>(&scope)) return comm.job_id == job->job_id;
+  if (const auto* one = std::get_if<CommScope>(&scope)) return comm.id == one->comm_id;
+  return true;
+}
+
 uint32_t CommsIn(const Snapshot& all, const Scope& scope) {
   return static_cast<uint32_t>(
-      std::count_if(all.comms.begin(), all.comms.end(), [&scope](const CommInfo& comm) {
-        if (const auto* job = std::get_if<JobScope>(&scope)) return comm.job_id == job->job_id;
-        if (const auto* one = std::get_if<CommScope>(&scope)) return comm.id == one->comm_id;
-        return true;
-      }));
+      std::count_if(all.comms.begin(), all.comms.end(),
+                    [&scope](const CommInfo& comm) { return IsIn(comm, scope); }));
+}
+
+bool IsLedElsewhere(const CommInfo& comm) {
+  return std::any_of(comm.nodes.begin(), comm.nodes.end(), [](const CommNodeInfo& node) {
+    return !node.address.empty() &&
+           std::find(node.ranks.begin(), node.ranks.end(), 0U) != node.ranks.end();
+  });
 }
 
 // Jobs that are registered are there also while nothing of them has connected.
@@ -202,7 +212,11 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
       return absl::NotFoundError(absl::StrCat("communicator ", comm->comm_id, " has ended"));
     }
     response->set_boot_id(BootIdText(now->core.boot_id));
-    response->set_communicators(CommsIn(VisibleTo(caller, *now), scope));
+    const Snapshot seen = VisibleTo(caller, *now);
+    response->set_communicators(CommsIn(seen, scope));
+    response->set_led_elsewhere(static_cast<uint32_t>(std::count_if(
+        seen.comms.begin(), seen.comms.end(),
+        [&scope](const CommInfo& comm) { return IsIn(comm, scope) && IsLedElsewhere(comm); })));
     *response->mutable_resolved() = ToProto(Resolved(*now, scope));
     return absl::OkStatus();
   });

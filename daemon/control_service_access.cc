@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/view.h"
 
@@ -39,7 +40,9 @@ const CommInfo* FindComm(const Snapshot& all, uint64_t id) {
 
 // Two users' jobs may have the same id; then neither owns it.
 bool OwnsJob(const Caller& caller, const Snapshot& all, const std::string& id) {
-  bool owns = false;
+  // Only this user's processes are ever of jobs of such names: it may look at what was set for one
+  // that has ended, and take it back.
+  bool owns = absl::StartsWith(id, absl::StrCat("u", caller.uid, "."));
   for (const JobInfo& job : all.jobs) {
     if (job.id != id) continue;
     if (job.uid != caller.uid) return false;

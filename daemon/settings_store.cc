@@ -186,6 +186,28 @@ size_t JobCount(const Scopes& scopes) {
   }));
 }
 
+// "u1000." of "u1000.j77"; empty: the name is no user's.
+std::string_view UserPart(std::string_view job_id) {
+  const size_t dot = job_id.find('.');
+  return dot == std::string_view::npos ? "" : job_id.substr(0, dot + 1);
+}
+
+// One user must not take all of the others' room.
+template <typename Scopes>
+absl::Status CheckUsersRoom(const Scopes& changed, const Scope& scope) {
+  const auto* const job = std::get_if<JobScope>(&scope);
+  const std::string_view user = job == nullptr ? "" : UserPart(job->job_id);
+  if (user.empty() || !changed.contains(scope)) return absl::OkStatus();
+  const auto count = std::count_if(changed.begin(), changed.end(), [user](const auto& entry) {
+    const auto* const one = std::get_if<JobScope>(&entry.first);
+    return one != nullptr && one->job_id.starts_with(user);
+  });
+  if (count <= static_cast<ptrdiff_t>(SettingsStore::kMaxJobsOfUser)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "already ", SettingsStore::kMaxJobsOfUser, " jobs of ", View(user.substr(0, user.size() - 1)),
+      " have settings of their own: reset some"));
+}
+
 }  // namespace
 
 std::string Describe(const Overrides& overrides) {
@@ -389,6 +411,7 @@ absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put 
     return absl::ResourceExhaustedError(
         absl::StrCat("already ", kMaxJobs, " jobs have settings of their own: reset some"));
   }
+  if (JobCount(changed) > jobs_before) SPCCL_RETURN_IF_ERROR(CheckUsersRoom(changed, scope));
   absl::Status saved;
   if (!std::holds_alternative<CommScope>(scope)) {
     saved = Save(changed);

@@ -68,8 +68,8 @@ class SettingsStore {
   // renamed) before it takes effect, or not at all. InvalidArgument: a threshold outside [0, 1], a
   // slice size outside 4 KiB to 1 GiB that is not 0, or a job id that is empty, longer than 256
   // bytes or not printable ASCII. ResourceExhausted: more than kMaxJobs jobs with settings of their
-  // own, or the disk is full.
-  static constexpr size_t kMaxJobs = 4096;
+  // own, or kMaxJobsOfUser whose names are one user's, or the disk is full.
+  static constexpr size_t kMaxJobs = 4096, kMaxJobsOfUser = 256;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
   // From now on what no scope says otherwise is as in these.
   void SetDefaults(const policy::Settings& defaults);

@@ -212,6 +212,11 @@ TEST_F(ContextTest, AllThresholdsAtOnce) {
   resolved = policy::Apply({}, settings_->Get(daemon::JobScope{"job-41"}));
   EXPECT_EQ(resolved.pici, policy::kPiciThresholds);
   EXPECT_EQ(resolved.coo, policy::kCooThresholds);
+  EXPECT_EQ(Tool({"threshold", "set", "auto", "--job", "job-41", "--codec", "coo"}).code, kFine);
+  resolved = policy::Apply({}, settings_->Get(daemon::JobScope{"job-41"}));
+  EXPECT_EQ(resolved.pici, policy::kPiciThresholds);
+  EXPECT_EQ(resolved.coo, policy::kAutoThresholds);
+  EXPECT_THAT(Tool({"threshold", "reset", "--job", "nosuch"}).out, Not(HasSubstr("kept")));
   EXPECT_EQ(Tool({"threshold", "set", "auto", "--ag", "0.5"}).code, kWrongUse);
   EXPECT_EQ(Tool({"threshold", "set", "best"}).code, kWrongUse);
 }

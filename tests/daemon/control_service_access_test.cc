@@ -12,6 +12,7 @@ TEST_F(ControlServiceTest, EveryChangeTimesEveryCaller) {
   constexpr Code kYes = Code::OK, kNo = Code::PERMISSION_DENIED, kNone = Code::NOT_FOUND;
   const v1::Scope global = GlobalScopeMessage();
   const v1::Scope job = JobMessage(absl::StrCat("job-", kOwner)), no_job = JobMessage("none");
+  const v1::Scope ended = JobMessage(absl::StrCat("u", kOwner, ".s7"));  // there is none now
   const v1::Scope comm = CommMessage(kOwner), no_comm = CommMessage(77);
   struct Row {
     const char* name;
@@ -31,6 +32,8 @@ TEST_F(ControlServiceTest, EveryChangeTimesEveryCaller) {
       {"set unknown comm", [&] { return Set(no_comm, SomeSettings()); }, {kNone, kNone, kNo, kNo}},
       {"reset global", [&] { return Reset(global); }, {kYes, kYes, kNo, kNo}},
       {"reset job", [&] { return Reset(job); }, {kYes, kYes, kYes, kNo}},
+      {"get ended job", [&] { return Get(ended); }, {kYes, kYes, kYes, kNo}},
+      {"reset ended job", [&] { return Reset(ended); }, {kYes, kYes, kYes, kNo}},
       {"reset comm", [&] { return Reset(comm); }, {kYes, kYes, kYes, kNo}},
       {"reset unknown comm", [&] { return Reset(no_comm); }, {kNone, kNone, kNo, kNo}},
       {"drain", [&] { return Drain(false); }, {kYes, kYes, kNo, kNo}},

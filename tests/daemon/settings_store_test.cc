@@ -450,5 +450,21 @@ TEST_F(SettingsStoreTest, JobsWithSettingsAreBounded) {
   EXPECT_TRUE(store->Set(JobScope{"one more"}, Intra(0.5)).ok());
 }
 
+TEST_F(SettingsStoreTest, AUsersJobsWithSettingsAreBounded) {
+  std::string content;
+  for (size_t i = 0; i < SettingsStore::kMaxJobsOfUser; ++i) {
+    content += "[job.\"u1000.s" + std::to_string(i) + "\"]\ncodec = \"coo\"\n";
+  }
+  std::ofstream(path()) << content;
+  const auto store = Open();
+  const absl::Status status = store->Set(JobScope{"u1000.more"}, Intra(0.5));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "already 256 jobs of u1000 have settings of their own: reset some");
+  EXPECT_TRUE(store->Set(JobScope{"u1000.s3"}, Intra(0.5)).ok());
+  EXPECT_TRUE(store->Set(JobScope{"u100.s3"}, Intra(0.5)).ok());
+  ASSERT_TRUE(store->Reset(JobScope{"u1000.s4"}).ok());
+  EXPECT_TRUE(store->Set(JobScope{"u1000.more"}, Intra(0.5)).ok());
+}
+
 }  // namespace
 }  // namespace spccl::daemon
