@@ -360,7 +360,10 @@ SPCCL_API spcclResult_t spcclGroupEnd(void);
  *
  * A stream runs its operations one after the other in the order of their calls, asynchronously to
  * the caller. Streams are independent of each other, except that operations of one communicator
- * always run in the order of their calls. An operation that fails does not stop the later ones. */
+ * always run in the order of their calls. An operation that fails does not stop the later ones. Up
+ * to 256 operations of a process are with the daemon at a time, 64 of a communicator; the others
+ * wait here, in their streams. So if four communicators or more have that many that wait for other
+ * ranks' calls, one that is made then waits for an end of theirs: make it before. */
 
 /* Makes a stream; the caller releases it with spcclStreamDestroy. Needs no daemon, and no thread
  * until one is needed (when operations must wait for each other or be copied).
