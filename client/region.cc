@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -96,8 +97,10 @@ absl::StatusOr<uint64_t> Region::BufferId(const std::shared_ptr<Session>& sessio
     request.buffer.stages_gpu = 1;
     std::memcpy(request.buffer.gpu, gpu_, sizeof gpu_);
   }
+  std::vector<int> fds;
+  if (is_allocated()) fds.push_back(memfd_.get());
   SPCCL_ASSIGN_OR_RETURN(const shm::Reply reply,
-                         session->Ask(request, "registering a buffer", memfd_.get()));
+                         session->Ask(request, "registering a buffer", std::move(fds)));
   if (reply.value == shm::kRawAddress) {
     return absl::InternalError("the daemon gave a buffer the id of none");
   }

@@ -80,9 +80,8 @@ absl::StatusOr<shm::Reply> Session::Await(const std::shared_ptr<Call>& call, con
   return Annotate(dead_, phase);
 }
 
-absl::StatusOr<shm::Reply> Session::Ask(const shm::Request& request, const char* phase, int fd) {
-  std::vector<int> fds;
-  if (fd >= 0) fds.push_back(fd);
+absl::StatusOr<shm::Reply> Session::Ask(const shm::Request& request, const char* phase,
+                                        std::vector<int> fds) {
   SPCCL_ASSIGN_OR_RETURN(const auto call, Start(request, std::move(fds)));
   return Await(call, phase);
 }

@@ -45,7 +45,8 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<shm::Reply> Await(const std::shared_ptr<Call>& call, const char* phase,
                                    int64_t timeout_ns = kReplyTimeoutNs);
   // Start and Await.
-  absl::StatusOr<shm::Reply> Ask(const shm::Request& request, const char* phase, int fd = -1);
+  absl::StatusOr<shm::Reply> Ask(const shm::Request& request, const char* phase,
+                                 std::vector<int> fds = {});
   // Sends a request whose reply nobody waits for.
   void Tell(shm::Request request);
   // As Ask; of a reply with one descriptor beside it.
@@ -92,7 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(std::string path, UniqueFd socket, pid_t daemon_pid);
   absl::Status Hello();
   absl::Status StartListening();
-  absl::StatusOr<bool> ProbeAttach();
+  absl::StatusOr<bool> HandOverMemory();
   void Listen();
   absl::Status DaemonIs(const char* what) const;
   absl::Status ListenUntilEnd();

@@ -1,6 +1,6 @@
 // How a session comes about: what the environment says, hello, and what the daemon can reach.
+#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
   SPCCL_RETURN_IF_ERROR(session->Hello());
   SPCCL_RETURN_IF_ERROR(session->StartListening());
   if (!forces_staging) {
-    SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->ProbeAttach());
+    SPCCL_ASSIGN_OR_RETURN(session->can_attach_, session->HandOverMemory());
   }
   session->least_relay_bytes_ = least_relay_bytes;
   session->forces_staging_ = forces_staging;
@@ -158,18 +158,17 @@ absl::Status Session::StartListening() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Session::ProbeAttach() {
-  const uint64_t value = 0x5350434C'50524F42 ^ reinterpret_cast<uintptr_t>(this);
-  shm::Request probe = NewRequest(shm::RequestType::kProbeAttach);
-  probe.probe.address = reinterpret_cast<uintptr_t>(&value);
-  probe.probe.value = value;
-  if (Ask(probe, "probing memory access").ok()) return true;
+absl::StatusOr<bool> Session::HandOverMemory() {
+  if (minor_ < 2) return false;  // an older daemon asks for rights that it should not need
+  // What this process is now: after an exec the daemon can reach nothing of it.
+  const UniqueFd memory(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+  const UniqueFd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!memory.valid() || !maps.valid()) return false;
+  const bool taken = Ask(NewRequest(shm::RequestType::kHandOverMemory), "handing over memory",
+                         {memory.get(), maps.get()})
+                         .ok();
   SPCCL_RETURN_IF_ERROR(Health());
-  // Where Yama restricts it (ptrace_scope 1), a process may name one that may reach it.
-  if (::prctl(PR_SET_PTRACER, static_cast<unsigned long>(daemon_pid_), 0, 0, 0) != 0) return false;
-  const bool reached = Ask(probe, "probing memory access").ok();
-  SPCCL_RETURN_IF_ERROR(Health());
-  return reached;
+  return taken;
 }
 
 }  // namespace spccl::client

@@ -67,15 +67,11 @@ std::vector<Check> CheckSockets(const std::string& runtime_dir,
                       folder, daemon)};
 }
 
-std::vector<Check> CheckMachine(const Machine& machine, const absl::StatusOr<Listener>& daemon,
-                                std::optional<pid_t> pid, const KernelFacts& kernel,
-                                uint64_t mapped_bytes) {
-  std::vector<Check> checks = {CheckMemlock(machine, pid, mapped_bytes),
-                               CheckSharedMemory(machine),
-                               CheckMemory(machine),
-                               CheckHugePages(machine, kernel.collapses),
-                               CheckNamespaces(machine, pid),
-                               CheckCrossMemoryAttach(machine, daemon)};
+std::vector<Check> CheckMachine(const Machine& machine, std::optional<pid_t> pid,
+                                const KernelFacts& kernel, uint64_t mapped_bytes) {
+  std::vector<Check> checks = {CheckMemlock(machine, pid, mapped_bytes), CheckSharedMemory(machine),
+                               CheckMemory(machine), CheckHugePages(machine, kernel.collapses),
+                               CheckNamespaces(machine, pid)};
   Append(CheckKernel(kernel), &checks);
   return checks;
 }
@@ -127,7 +123,7 @@ std::vector<Check> RunChecks(const GlobalOptions& options, const Machine& machin
   const bool has_file = config.ok() && !config->path.empty();
   checks.push_back(CheckConfig(
       config, has_file ? AskDaemonProgram(DaemonProgram(), config->path) : absl::OkStatus()));
-  Append(CheckMachine(machine, daemon, pid, kernel, status.mapped_bytes()), &checks);
+  Append(CheckMachine(machine, pid, kernel, status.mapped_bytes()), &checks);
   Append(CheckNetwork(machine, daemon, pid, config.value_or(DaemonConfig()), answers), &checks);
   Append(CheckSlurm(machine), &checks);
   Append(CheckGpu(machine, TryGpuLibraries(), answers.status.ok() ? &status.gpus() : nullptr),

@@ -54,8 +54,6 @@ Check CheckSharedMemory(const Machine& machine);
 Check CheckMemory(const Machine& machine);
 Check CheckHugePages(const Machine& machine, bool collapses);
 Check CheckNamespaces(const Machine& machine, std::optional<pid_t> daemon);
-// Whether the daemon may read and write the memory of clients that use ordinary buffers.
-Check CheckCrossMemoryAttach(const Machine& machine, const absl::StatusOr<Listener>& daemon);
 // By the errors of the attempts, 0: it worked.
 std::vector<Check> CheckKernel(const KernelFacts& facts);
 

@@ -186,44 +186,13 @@ Check CheckNamespaces(const Machine& machine, std::optional<pid_t> daemon) {
   return check;
 }
 
-Check CheckCrossMemoryAttach(const Machine& machine, const absl::StatusOr<Listener>& daemon) {
-  Check check{.name = "cross-memory attach",
-              .verdict = Verdict::kOk,
-              .found = "",
-              .why =
-                  "with it the daemon reads and writes ordinary (malloc'ed) buffers in place; "
-                  "without it they are staged through shared memory, which costs a copy",
-              .remedy = ""};
-  const std::string scope = FirstLine(machine.proc + "/sys/kernel/yama/ptrace_scope");
-  check.found = scope.empty() ? "no Yama in this kernel"
-                              : absl::StrCat("kernel.yama.ptrace_scope is ", scope);
-  if (!daemon.ok()) {
-    check.found += "; no daemon to judge by";
-    check.verdict = scope == "3" ? Verdict::kWarning : Verdict::kSkipped;
-  } else {
-    const bool traces =
-        daemon->uid == 0 || Has(CapabilitiesOf(machine, daemon->pid), CAP_SYS_PTRACE);
-    const bool own = scope.empty() || scope == "0";
-    absl::StrAppend(&check.found, "; the daemon runs as uid ", UserText(daemon->uid),
-                    daemon->uid == 0 ? ""
-                    : traces         ? ", with CAP_SYS_PTRACE"
-                    : own            ? ": it reaches processes of that user only"
-                                     : ", without CAP_SYS_PTRACE");
-    if (!(traces ? scope != "3" : own)) check.verdict = Verdict::kWarning;
-  }
-  if (check.verdict != Verdict::kWarning) return check;
-  check.remedy = scope == "3" ? "reboot with kernel.yama.ptrace_scope at 2 or less"
-                              : "give spccld CAP_SYS_PTRACE, as its unit does, or run it as root";
-  check.remedy += "; or allocate by spcclMemAlloc, which needs no such right";
-  return check;
-}
-
 std::vector<Check> CheckKernel(const KernelFacts& facts) {
-  return {Feature("memfd seals", facts.memfd_seals,
-                  "shared memory that a client cannot shrink under the daemon"),
-          Feature("pidfd", facts.pidfd, "the daemon learns at once of a client's death"),
-          Feature("process_vm_readv", facts.reads_child,
-                  "cross-memory attach is this call; tried on a child process")};
+  return {
+      Feature("memfd seals", facts.memfd_seals,
+              "shared memory that a client cannot shrink under the daemon"),
+      Feature("pidfd", facts.pidfd, "the daemon learns at once of a client's death"),
+      Feature("/proc/self/mem", facts.reads_own,
+              "by it processes hand over ordinary memory, which is copied once more otherwise")};
 }
 
 }  // namespace spccl::ctl

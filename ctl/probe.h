@@ -32,8 +32,8 @@ LibraryFacts TryClientLibrary(const std::string& runtime_dir, int64_t deadline_n
 // The errors of the attempts; empty: it works.
 struct KernelFacts {
   std::string memfd_seals, pidfd;
-  std::string reads_child;  // process_vm_readv, of a child's memory
-  bool collapses = false;   // a sealed memfd's pages into a huge one
+  std::string reads_own;   // /proc/self/mem
+  bool collapses = false;  // a sealed memfd's pages into a huge one
 };
 KernelFacts TryKernel();
 

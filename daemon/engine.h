@@ -147,7 +147,7 @@ class Engine {
   absl::StatusOr<MappingRef> MapOnce(Session& session, int fd, uint64_t least_bytes,
                                      uint64_t* memory_id);
   absl::Status Deregister(Session& session, uint64_t buffer_id);
-  void Probe(Session& session, const shm::Request& request);
+  absl::Status TakeMemory(Session& session, std::span<UniqueFd> fds);
   void HandOutRelays(Session& session, const shm::Request& request);
   absl::Status OpenRelays(CommEntry& entry);
   // engine_gpu.cc

@@ -1,4 +1,5 @@
 // What clients ask by the socket.
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -152,8 +153,8 @@ void Engine::Answer(Session& session, const shm::Request& request, std::vector<U
       return reply_value(RegisterAddress(session, request));
     case shm::RequestType::kDeregister:
       return Reply(session, id, Deregister(session, request.deregister.buffer_id));
-    case shm::RequestType::kProbeAttach:
-      return Probe(session, request);
+    case shm::RequestType::kHandOverMemory:
+      return Reply(session, id, TakeMemory(session, fds));
     case shm::RequestType::kCommRelays:
       return HandOutRelays(session, request);
     case shm::RequestType::kRegisterCuda:
@@ -307,14 +308,14 @@ absl::StatusOr<uint64_t> Engine::RegisterAddress(Session& session, const shm::Re
   Buffer buffer;
   buffer.address = request.buffer.address;
   buffer.size_bytes = request.buffer.size_bytes;
-  if (session.peer.pid == 0) {
-    return absl::FailedPreconditionError(
-        "the process is in a PID namespace that spccld does not see: no cross-memory attach");
-  }
   if (buffer.address == 0 || buffer.size_bytes == 0 ||
       buffer.size_bytes > std::numeric_limits<uint64_t>::max() - buffer.address) {
     return absl::InvalidArgumentError(
         absl::StrCat(buffer.size_bytes, " bytes at address ", absl::Hex(buffer.address)));
+  }
+  if (session.memory == nullptr) {
+    return absl::FailedPreconditionError(
+        "the process has not handed over its memory: no cross-memory attach");
   }
   SPCCL_RETURN_IF_ERROR(CheckBufferLimits(session, buffer.size_bytes));
   return AddBuffer(session, std::move(buffer));
@@ -342,25 +343,14 @@ absl::Status Engine::Deregister(Session& session, uint64_t buffer_id) {
   return absl::OkStatus();
 }
 
-void Engine::Probe(Session& session, const shm::Request& request) {
-  if (session.peer.pid == 0 || session.probing) {
-    return Reply(
-        session, request.request_id,
-        absl::FailedPreconditionError(
-            session.probing ? "a probe is under way"
-                            : "the process is in a PID namespace that spccld does not see"));
+absl::Status Engine::TakeMemory(Session& session, std::span<UniqueFd> fds) {
+  if (session.peer.pid == 0) {
+    return absl::FailedPreconditionError(
+        "the process is in a PID namespace that spccld does not see: no cross-memory attach");
   }
-  session.probing = true;
-  // Off the core thread: no page is waited for, but the lock of a large process's memory may be.
-  reaper_.Defer([this, session_id = session.id, pid = session.peer.pid, id = request.request_id] {
-    absl::Status status = ProbeAttach(pid);
-    loop_->Post([this, session_id, id, status = std::move(status)] {
-      Session* const session = registry_.FindSession(session_id);
-      if (session == nullptr) return;
-      session->probing = false;
-      Reply(*session, id, status);
-    });
-  });
+  if (session.memory != nullptr) return absl::FailedPreconditionError("it was handed over before");
+  SPCCL_ASSIGN_OR_RETURN(session.memory, runtime::ProcessMemory::Take(session.peer.pid, fds));
+  return absl::OkStatus();
 }
 
 }  // namespace spccl::daemon

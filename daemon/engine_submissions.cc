@@ -80,14 +80,15 @@ SlotCheck Engine::CheckSlot(const Session& session, const shm::Submission& slot)
   return CheckSubmission(slot, SessionView{.member = member,
                                            .buffer = buffer,
                                            .has_order = session.order != nullptr,
-                                           .attach_possible = session.peer.pid != 0});
+                                           .attach_possible = session.memory != nullptr});
 }
 
 void Engine::PlaceBuffers(Session& session, const shm::Submission& slot, const CommEntry& entry,
                           uint32_t rank, RankPart* part) {
   const auto view = [&session](const shm::BufferRef& ref, std::shared_ptr<const void>* owner) {
     if (ref.buffer_id == shm::kRawAddress) {
-      return runtime::MemoryView::Remote(session.peer.pid, ref.offset);
+      *owner = session.memory;
+      return runtime::MemoryView::Remote(session.memory.get(), ref.offset);
     }
     const auto found = session.buffers.find(ref.buffer_id);
     if (found == session.buffers.end())
@@ -100,7 +101,8 @@ void Engine::PlaceBuffers(Session& session, const shm::Submission& slot, const C
                                          buffer.gpu_memory->gpu);
     }
     if (!buffer.mapping) {
-      return runtime::MemoryView::Remote(session.peer.pid, buffer.address + ref.offset);
+      *owner = session.memory;
+      return runtime::MemoryView::Remote(session.memory.get(), buffer.address + ref.offset);
     }
     *owner = buffer.mapping;
     return runtime::MemoryView::Mapped(buffer.mapping->data() + ref.offset);

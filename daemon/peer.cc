@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -195,22 +194,6 @@ absl::StatusOr<Peer> IdentifyPeer(int socket) {
   // What was read by number was the peer's if it still lives.
   if (HasExited(peer.pidfd)) return absl::NotFoundError("the client has ended");
   return peer;
-}
-
-absl::Status ProbeAttach(pid_t pid) {
-  // Memory that is the client's may take for ever to answer (userfaultfd, a file system that
-  // hangs). In the kernel's last page no process has any; and the kernel looks for the process and
-  // asks for permission before it looks for pages, so that "bad address" is its word that we may.
-  constexpr uint64_t kNobodys = ~uint64_t{4095};
-  uint64_t found;
-  const iovec local{.iov_base = &found, .iov_len = sizeof found};
-  const iovec remote{.iov_base = reinterpret_cast<void*>(kNobodys), .iov_len = sizeof found};
-  if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) >= 0) {
-    return absl::InternalError(
-        absl::StrCat("process_vm_readv of pid ", pid, " reads what cannot be there"));
-  }
-  if (errno == EFAULT) return absl::OkStatus();
-  return ErrnoStatus(errno, absl::StrCat("process_vm_readv of pid ", pid));
 }
 
 }  // namespace spccl::daemon

@@ -40,8 +40,4 @@ std::optional<uint64_t> JobOfStepTitle(std::string_view title);
 // Whether the process has ended, or is ending: its sockets hang up before its pidfd tells.
 bool HasEnded(const Peer& peer);
 
-// Whether we may reach the process's memory by cross-memory attach; touches none of it.
-// PermissionDenied where the kernel refuses.
-absl::Status ProbeAttach(pid_t pid);
-
 }  // namespace spccl::daemon

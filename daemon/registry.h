@@ -103,7 +103,7 @@ struct Session {
   uint32_t opening = 0;   // requests whose GPU memory is being opened
   UniqueFd order_memory;  // once it has been asked for
   OrderMapRef order;      // once it has been made
-  bool probing = false;   // an attach probe is under way
+  std::shared_ptr<const runtime::ProcessMemory> memory;  // null before it has been handed over
 };
 
 // An operation that runs. Shared by the core thread, the task's DoneFn and the channel threads;

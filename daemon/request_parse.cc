@@ -30,7 +30,7 @@ absl::Status CheckBody(const shm::Request& request) {
     case shm::RequestType::kRegisterMemfd:
     case shm::RequestType::kRegisterAddress:
     case shm::RequestType::kDeregister:
-    case shm::RequestType::kProbeAttach:
+    case shm::RequestType::kHandOverMemory:
     case shm::RequestType::kCommRelays:
     case shm::RequestType::kRegisterCuda:  // CheckGpuHandle looks at it
     case shm::RequestType::kOrderMemory:
@@ -56,7 +56,9 @@ absl::StatusOr<shm::Request> ParseRequest(std::span<const std::byte> packet, siz
   if (request.request_id == 0) return absl::InvalidArgumentError("request: request_id is 0");
   SPCCL_RETURN_IF_ERROR(CheckBody(request));
   const size_t wanted = request.type == shm::RequestType::kRegisterMemfd ? 1 : 0;
-  if (request.type != shm::RequestType::kRegisterCuda && fds != wanted) {
+  const bool any = request.type == shm::RequestType::kRegisterCuda ||
+                   request.type == shm::RequestType::kHandOverMemory;
+  if (!any && fds != wanted) {
     return absl::InvalidArgumentError(
         absl::StrCat("request: ", fds, " descriptors beside it, expected ", wanted));
   }

@@ -67,8 +67,8 @@ absl::StatusOr<Range> Locate(const shm::BufferRef& ref, uint64_t bytes, std::str
           absl::StrCat(name, " buffer is an address, with an order slot"));
     }
     if (!session.attach_possible) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " buffer is an address of a process that spccld cannot see"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " buffer is an address of a process that has not handed over its memory"));
     }
     if (ref.offset == 0 || bytes > std::numeric_limits<uint64_t>::max() - ref.offset) {
       return absl::InvalidArgumentError(

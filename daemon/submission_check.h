@@ -27,7 +27,7 @@ struct SessionView {
   absl::FunctionRef<std::optional<MemberView>(uint32_t comm_id)> member;
   absl::FunctionRef<std::optional<BufferView>(uint64_t buffer_id)> buffer;
   bool has_order = false;  // its order memory has been asked for
-  bool attach_possible;    // the client's process can be named, so that raw addresses make sense
+  bool attach_possible;  // the client has handed over its memory, so that raw addresses make sense
 };
 
 // Who is to blame for a slot that cannot be run.

@@ -17,7 +17,7 @@ inline constexpr uint32_t kSessionMagic = 0x4C435053;  // "SPCL"
 // Major: must be equal. Minor: the smaller of both is spoken.
 inline constexpr uint16_t kSessionMajor = 1;
 // 1: GPU memory (kRegisterCuda, kOrderMemory, order_slot of a submission).
-inline constexpr uint16_t kSessionMinor = 1;
+inline constexpr uint16_t kSessionMinor = 2;
 
 inline constexpr size_t kUniqueIdBytes = 128;
 inline constexpr uint32_t kMostRanks = 256;        // of a communicator
@@ -36,7 +36,9 @@ enum class RequestType : uint32_t {
   kRegisterMemfd = 6,    // one descriptor beside it: a memfd sealed against shrinking
   kRegisterAddress = 7,  // ordinary memory, to be reached by cross-memory attach
   kDeregister = 8,
-  kProbeAttach = 9,  // may the daemon reach this process's memory?
+  // From minor version 2 on: descriptors of the process's /proc/self/mem, to read and write, and of
+  // its /proc/self/maps beside it, for cross-memory attach. (Asked without, before that.)
+  kHandOverMemory = 9,
   // Reply: the memory of a communicator's relays (relay.h), a memfd; none if it is over several
   // nodes.
   kCommRelays = 10,
@@ -103,12 +105,6 @@ struct Request {
     struct {
       uint64_t buffer_id;
     } deregister;
-    struct {
-      // For daemons of before, which look whether `address` holds `value`. Now none of the
-      // process's memory is touched: it might not answer.
-      uint64_t address;
-      uint64_t value;
-    } probe;
     uint8_t bytes[240];
   };
 };

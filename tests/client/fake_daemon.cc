@@ -202,7 +202,7 @@ void FakeDaemon::Handle(const SessionPtr& session, const shm::Request& request,
     }
     case RequestType::kRegisterAddress:
       return Answer(session, request.request_id, next_id_++);
-    case RequestType::kProbeAttach:
+    case RequestType::kHandOverMemory:
       if (can_attach_) break;
       return Answer(session, request.request_id, 0, Result::kSystemError, "not permitted");
     case RequestType::kDeregister:

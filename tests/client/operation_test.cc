@@ -120,7 +120,7 @@ TEST_F(OperationTest, StagingCanBeForced) {
   EXPECT_EQ(spcclCommRegister(comm, send.data(), 64, &handle), spcclSuccess);
   EXPECT_EQ(Sum(send, &recv, comm), spcclSuccess);
   EXPECT_EQ(recv, send);
-  EXPECT_EQ(daemon_.Requests(shm::RequestType::kProbeAttach), 0u);
+  EXPECT_EQ(daemon_.Requests(shm::RequestType::kHandOverMemory), 0u);
   EXPECT_EQ(daemon_.Requests(shm::RequestType::kRegisterAddress), 0u);
   EXPECT_NE(daemon_.submissions()[0].send.buffer_id, shm::kRawAddress);
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);

@@ -8,7 +8,6 @@
 namespace spccl::ctl {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
@@ -23,10 +22,6 @@ class DoctorMachineTest : public ::testing::Test {
   }
   void Capabilities(const std::string& bits) {
     fake_.Put("/proc/7/status", "Name:\tspccld\nCapEff:\t" + bits + "\n");
-  }
-  void Scope(const std::string& text) { fake_.Put("/proc/sys/kernel/yama/ptrace_scope", text); }
-  Check Attach(uid_t uid) {
-    return CheckCrossMemoryAttach(machine_, Listener{.pid = 7, .uid = uid});
   }
 
   const FakeMachine fake_;
@@ -101,29 +96,10 @@ TEST_F(DoctorMachineTest, Namespaces) {
   EXPECT_THAT(process.remedy, HasSubstr("--pid=host"));
 }
 
-TEST_F(DoctorMachineTest, CrossMemoryAttachByYamasScopeAndTheDaemonsRights) {
-  EXPECT_EQ(Attach(1000).verdict, Verdict::kOk);  // no Yama
-  EXPECT_THAT(Attach(1000).found, HasSubstr("of that user only"));
-  Scope("0\n");
-  EXPECT_EQ(Attach(1000).verdict, Verdict::kOk);
-  Scope("1\n");
-  EXPECT_EQ(Attach(1000).verdict, Verdict::kWarning);
-  EXPECT_EQ(Attach(0).verdict, Verdict::kOk);
-  EXPECT_EQ(CheckCrossMemoryAttach(machine_, absl::UnavailableError("")).verdict,
-            Verdict::kSkipped);
-  Capabilities("0000000000080000");  // CAP_SYS_PTRACE, as the unit gives it
-  EXPECT_EQ(Attach(1000).verdict, Verdict::kOk);
-  Scope("2\n");
-  EXPECT_EQ(Attach(1000).verdict, Verdict::kOk);
-  Scope("3\n");
-  EXPECT_EQ(Attach(0).verdict, Verdict::kWarning);
-  EXPECT_THAT(Attach(1000).remedy, AllOf(HasSubstr("reboot"), HasSubstr("spcclMemAlloc")));
-}
-
 TEST_F(DoctorMachineTest, KernelFeatures) {
   for (const Check& check : CheckKernel({})) EXPECT_EQ(check.verdict, Verdict::kOk) << check.name;
   const std::vector<Check> checks =
-      CheckKernel({.memfd_seals = "a", .pidfd = "b", .reads_child = "Operation not permitted"});
+      CheckKernel({.memfd_seals = "a", .pidfd = "b", .reads_own = "Operation not permitted"});
   for (const Check& check : checks) EXPECT_EQ(check.verdict, Verdict::kFailed) << check.name;
   EXPECT_EQ(checks.back().found, "Operation not permitted");
 }

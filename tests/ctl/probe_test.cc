@@ -18,7 +18,7 @@ TEST(ProbeTest, ThisKernelHasWhatIsNeeded) {
   const KernelFacts facts = TryKernel();
   EXPECT_EQ(facts.memfd_seals, "");
   EXPECT_EQ(facts.pidfd, "");
-  EXPECT_EQ(facts.reads_child, "");
+  EXPECT_EQ(facts.reads_own, "");
 }
 
 TEST(ProbeTest, WhoListensIsTheKernelsWord) {

@@ -1,6 +1,7 @@
 // Sessions, buffers and the forming of communicators, as a client of the protocol sees them.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -307,17 +308,33 @@ TEST(BufferTest, LimitsAreNamed) {
   ExpectSuccess(RegisterFd(other, memfd.get(), 4096));
 }
 
-TEST(BufferTest, AProbeTouchesNoneOfTheClientsMemory) {
+TEST(BufferTest, AddressesTakeMemoryThatWasHandedOver) {
   DaemonEnv env;
   RawClient client = Open(env);
-  shm::Request request = client.Make(shm::RequestType::kProbeAttach);
-  request.probe.address = 16;  // nothing is there
-  ExpectSuccess(client.Call(request));
+  shm::Request address = client.Make(shm::RequestType::kRegisterAddress);
+  address.buffer.address = 16;  // nothing is there, and nothing is touched
+  address.buffer.size_bytes = 8;
+  ExpectRefusal(client.Call(address), shm::Result::kInvalidUsage, HasSubstr("handed over"));
+  const auto hand_over = [&](const std::vector<int>& fds) {
+    return client.Call(client.Make(shm::RequestType::kHandOverMemory), fds);
+  };
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
+  const UniqueFd memory(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+  const UniqueFd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  ExpectRefusal(hand_over({}), shm::Result::kInvalidArgument, HasSubstr("expected two"));
+  ExpectRefusal(hand_over({event.get(), maps.get()}), shm::Result::kInvalidArgument,
+                HasSubstr("/mem"));
+  ExpectSuccess(hand_over({memory.get(), maps.get()}));
+  ExpectRefusal(hand_over({memory.get(), maps.get()}), shm::Result::kInvalidUsage,
+                HasSubstr("before"));
+  address.request_id = client.Make(shm::RequestType::kRegisterAddress).request_id;
+  ExpectSuccess(client.Call(address));
 }
 
 TEST(BufferTest, AddressesThatWrapAreRefused) {
   DaemonEnv env;
   RawClient client = Open(env);
+  ASSERT_THAT(client.HandOverMemory(), IsOk());
   for (const auto& [address, size] :
        {std::pair(0ull, 8ull), std::pair(4096ull, 0ull), std::pair(~0ull, 2ull)}) {
     shm::Request request = client.Make(shm::RequestType::kRegisterAddress);

@@ -215,6 +215,7 @@ TEST(CoreTest, ReachesOrdinaryMemoryByAttach) {
   for (size_t r = 0; r < 2; ++r) {
     inputs[r].assign(kLargeCount, 1.0f + r);
     outputs[r].assign(kLargeCount, 0.0f);
+    ASSERT_THAT(ring.ranks[r].client.HandOverMemory(), IsOk());
     shm::Request request = ring.ranks[r].client.Make(shm::RequestType::kRegisterAddress);
     request.buffer.address = reinterpret_cast<uint64_t>(outputs[r].data());
     request.buffer.size_bytes = kLargeCount * sizeof(float);
@@ -237,6 +238,7 @@ TEST(CoreTest, MemoryThatIsNotThereFailsTheOperationOnAllRanks) {
   DaemonEnv env;
   Ring ring = MakeRing(env, 2, kLargeCount * sizeof(float));
   ASSERT_TRUE(ring.ranks[0].client.Push(Slot(ring, 0, kLargeCount)));
+  ASSERT_THAT(ring.ranks[1].client.HandOverMemory(), IsOk());
   shm::Submission slot = Slot(ring, 1, kLargeCount);
   slot.recv = {.buffer_id = shm::kRawAddress, .offset = 4096};
   ASSERT_TRUE(ring.ranks[1].client.Push(slot));

@@ -1,18 +1,12 @@
 #include "daemon/peer.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstddef>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -105,74 +99,6 @@ TEST(HasEndedTest, IsTrueAsSoonAsAKilledProcessHangsUp) {
     EXPECT_TRUE(HasEnded(peer)) << round;
     ::waitpid(peer.pid, nullptr, 0);
     EXPECT_TRUE(HasEnded(peer)) << round;
-  }
-}
-
-class ProbeAttachTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    child_ = ::fork();
-    if (child_ == 0) {
-      for (;;) ::pause();
-    }
-  }
-  void TearDown() override { End(); }
-  void End() {
-    if (child_ <= 0) return;
-    ::kill(child_, SIGKILL);
-    ::waitpid(std::exchange(child_, 0), nullptr, 0);
-  }
-  pid_t child_ = 0;
-};
-
-TEST_F(ProbeAttachTest, AProcessOfOnesOwnMayBeReached) {
-  EXPECT_THAT(ProbeAttach(::getpid()), IsOk());
-  EXPECT_THAT(ProbeAttach(child_), IsOk());
-}
-
-TEST_F(ProbeAttachTest, OneThatHasEndedMayNot) {
-  const pid_t child = child_;
-  End();
-  EXPECT_THAT(ProbeAttach(child),
-              FailsWith(absl::StatusCode::kNotFound, HasSubstr("process_vm_readv")));
-}
-
-// The code of the answer that a process gets once it has become what it shall be.
-absl::StatusCode CodeFor(const std::function<void()>& become, pid_t pid) {
-  const pid_t prober = ::fork();
-  if (prober == 0) {
-    become();
-    ::_exit(static_cast<int>(ProbeAttach(pid).code()));
-  }
-  int status = 0;
-  ::waitpid(prober, &status, 0);
-  return static_cast<absl::StatusCode>(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-}
-
-TEST_F(ProbeAttachTest, OneOfAnotherUserMayNot) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  constexpr uid_t kOther = 65'534;
-  EXPECT_EQ(CodeFor([] { SPCCL_CHECK(::setresuid(kOther, kOther, kOther) == 0); }, child_),
-            absl::StatusCode::kPermissionDenied);
-}
-
-// As a container's seccomp profile does.
-void Forbid(uint32_t call, int error_number) {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error_number)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{.len = std::size(filter), .filter = filter};
-  SPCCL_CHECK(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-  SPCCL_CHECK(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
-TEST_F(ProbeAttachTest, NoneMayWhereTheCallIsForbidden) {
-  for (const int error_number : {EPERM, ENOSYS}) {
-    const auto code = CodeFor([=] { Forbid(SYS_process_vm_readv, error_number); }, child_);
-    EXPECT_EQ(code, ErrnoStatus(error_number, "").code()) << error_number;
   }
 }
 

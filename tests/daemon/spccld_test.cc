@@ -86,6 +86,7 @@ TEST(SpccldTest, ASecondSigtermStopsItAtOnceWhateverRuns) {
   RawRank& rank = (*ranks)[0];
   auto buffer = rank.client.Allocate(4096);
   ASSERT_THAT(buffer, IsOk());
+  ASSERT_THAT(rank.client.HandOverMemory(), IsOk());
   shm::Submission slot = AllReduceSlot(rank, *buffer, 16, 0, 0);
   slot.send = {.buffer_id = shm::kRawAddress, .offset = reinterpret_cast<uint64_t>(memory)};
   ASSERT_TRUE(rank.client.Push(slot));

@@ -11,7 +11,6 @@
 #include "gtest/gtest.h"
 #include "tests/fault/fault_job.h"
 #include "tests/support/raw_client.h"
-#include "tests/support/userfault.h"
 
 namespace spccl::testing {
 namespace {
@@ -40,30 +39,6 @@ TEST(MemoryFaultTest, AnUnmappedBufferIsAnErrorThatNamesItsRank) {
   }
   unharmed.Stop();
   EXPECT_TRUE(AllSucceeded(unharmed.processes().Wait(kPatienceMs)));
-}
-
-// The reaper, one thread for all users, asks what the probe asks.
-TEST(MemoryFaultTest, AProbeOfMemoryThatNeverAnswersHoldsNobodyUp) {
-  UniqueFd userfault;
-  void* const memory = MemoryThatNeverAnswers(4096, &userfault);
-  if (memory == nullptr) GTEST_SKIP() << "userfaultfd is not permitted here";
-  const auto daemon = StartServing();
-  auto one = RawClient::Open(daemon->socket_path());
-  auto other = RawClient::Open(daemon->socket_path());
-  ASSERT_TRUE(one.ok() && other.ok()) << one.status() << other.status();
-  shm::Request probe = one->Make(shm::RequestType::kProbeAttach);
-  probe.probe.address = reinterpret_cast<uint64_t>(memory);
-  ASSERT_TRUE(one->Send(probe).ok());
-  const auto others = other->Call(other->Make(shm::RequestType::kProbeAttach));
-  ASSERT_TRUE(others.ok()) << others.status();
-  EXPECT_EQ(others->result, 0u) << others->message;
-  const auto own = one->AwaitReply(probe.request_id);
-  ASSERT_TRUE(own.ok()) << own.status();
-  EXPECT_EQ(own->result, 0u) << own->message;
-  daemon->Signal(SIGTERM);
-  const auto code = daemon->Wait(kPatienceMs);
-  ASSERT_TRUE(code.ok()) << code.status();
-  EXPECT_EQ(*code, 0) << daemon->ReadLog();
 }
 
 TEST(MemoryFaultTest, ManyMoreOperationsThanTheRingHoldsWaitTheirTurn) {

@@ -2,14 +2,13 @@
 // attach (to this very process).
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "collective/op.h"
 #include "collective/runtime/rank_buffers.h"
 #include "tests/support/collective_oracle.h"
+#include "tests/support/process_memory.h"
 
 namespace spccl::testing {
 
@@ -57,7 +56,7 @@ class RankMemory {
     const auto view = [&](size_t at) {
       std::byte* data = memory.bytes.data() + at;
       return (remote >> rank & 1) != 0
-                 ? runtime::MemoryView::Remote(::getpid(), reinterpret_cast<uint64_t>(data))
+                 ? runtime::MemoryView::Remote(OwnMemory(), reinterpret_cast<uint64_t>(data))
                  : runtime::MemoryView::Mapped(data);
     };
     buffers_.push_back({.send = view(send_at), .recv = view(recv_at), .relay = nullptr});

@@ -1,5 +1,6 @@
 #include "tests/support/raw_client.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -169,6 +170,14 @@ absl::StatusOr<RawBuffer> RawClient::Allocate(size_t bytes) {
   SPCCL_RETURN_IF_ERROR(ResultStatus(reply));
   buffer.id = reply.value;
   return buffer;
+}
+
+absl::Status RawClient::HandOverMemory() {
+  const UniqueFd memory(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+  const UniqueFd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  SPCCL_ASSIGN_OR_RETURN(const shm::Reply reply,
+                         Call(Make(shm::RequestType::kHandOverMemory), {memory.get(), maps.get()}));
+  return ResultStatus(reply);
 }
 
 bool RawClient::Push(const shm::Submission& slot) {

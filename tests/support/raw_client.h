@@ -58,6 +58,8 @@ class RawClient {
   shm::Request MakeCommInit(const std::string& unique_id, uint32_t ranks, uint32_t rank,
                             uint32_t deadline_ms = 0);
   absl::StatusOr<RawBuffer> Allocate(size_t bytes);
+  // This process's, so that addresses make sense.
+  absl::Status HandOverMemory();
 
   // Writes the slot and rings. False: the ring is full.
   bool Push(const shm::Submission& slot);

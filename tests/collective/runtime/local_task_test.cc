@@ -143,7 +143,8 @@ TEST(LocalTaskTest, AMissingBufferNamesItsRank) {
     std::vector<RankBuffers> buffers = memory.buffers();
     void* hole = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (in_send) ::mprotect(static_cast<std::byte*>(hole) + kBytes / 2, kBytes / 2, PROT_NONE);
-    const MemoryView bad = MemoryView::Remote(::getpid(), reinterpret_cast<uint64_t>(hole));
+    const MemoryView bad =
+        MemoryView::Remote(testing::OwnMemory(), reinterpret_cast<uint64_t>(hole));
     (in_send ? buffers[1].send : buffers[1].recv) = bad;
     ResultBox box;
     LocalTask task(op, buffers, 65536, box.Fn());

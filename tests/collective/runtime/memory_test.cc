@@ -1,16 +1,15 @@
 #include "collective/runtime/memory.h"
 
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/process_memory.h"
 
 namespace spccl::runtime {
 namespace {
@@ -29,7 +28,7 @@ class Pages {
   std::byte* data() const { return data_; }
   void CloseSecond() { ::mprotect(data_ + kPage, kPage, PROT_NONE); }
   MemoryView Remote() const {
-    return MemoryView::Remote(::getpid(), reinterpret_cast<uint64_t>(data_));
+    return MemoryView::Remote(testing::OwnMemory(), reinterpret_cast<uint64_t>(data_));
   }
 
  private:
@@ -74,29 +73,22 @@ TEST(MemoryViewTest, ARangeThatEndsInAHoleIsAnErrorWithBothAddresses) {
   EXPECT_FALSE(pages.Remote().Write(kPage, local.data(), 1).ok());
 }
 
-TEST(MemoryViewTest, AProcessThatIsGoneIsNotFound) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  ASSERT_GT(child, 0);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  char byte;
-  const absl::Status status = MemoryView::Remote(child, 0x1000).Read(0, &byte, 1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
-}
-
 TEST(MemoryViewTest, NothingIsReadOfAnEmptyRange) {
-  EXPECT_TRUE(MemoryView::Remote(::getpid(), 0).Read(0, nullptr, 0).ok());
+  EXPECT_TRUE(MemoryView::Remote(testing::OwnMemory(), 0).Read(0, nullptr, 0).ok());
 }
 
 TEST(MemoryViewTest, SameByte) {
   std::byte a[2];
   EXPECT_TRUE(MemoryView::Mapped(a).SameByte(1, MemoryView::Mapped(a + 1), 0));
   EXPECT_FALSE(MemoryView::Mapped(a).SameByte(0, MemoryView::Mapped(a + 1), 0));
-  EXPECT_TRUE(MemoryView::Remote(1, 8).SameByte(4, MemoryView::Remote(1, 0), 12));
-  EXPECT_FALSE(MemoryView::Remote(1, 8).SameByte(0, MemoryView::Remote(1, 8), 4));
-  EXPECT_FALSE(MemoryView::Remote(1, 8).SameByte(0, MemoryView::Remote(2, 8), 0));
+  const ProcessMemory* const own = testing::OwnMemory();
+  const auto again = testing::TakeMemory(::getpid());
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(MemoryView::Remote(own, 8).SameByte(4, MemoryView::Remote(own, 0), 12));
+  EXPECT_FALSE(MemoryView::Remote(own, 8).SameByte(0, MemoryView::Remote(own, 8), 4));
+  EXPECT_FALSE(MemoryView::Remote(own, 8).SameByte(0, MemoryView::Remote(again->get(), 8), 0));
   EXPECT_FALSE(MemoryView::Device(8, 0).SameByte(0, MemoryView::Device(8, 1), 0));
-  EXPECT_FALSE(MemoryView::Mapped(a).SameByte(0, MemoryView::Remote(1, 8), 0));
+  EXPECT_FALSE(MemoryView::Mapped(a).SameByte(0, MemoryView::Remote(own, 8), 0));
 }
 
 }  // namespace

@@ -334,7 +334,7 @@ TEST(PlanTaskTest, AMissingBufferNamesItsRank) {
   RankMemory memory(op, std::vector<Bytes>(3, Bytes(4 * op.count)), 0, 0);
   for (const bool in_send : {true, false}) {
     std::vector<RankBuffers> buffers = memory.buffers();
-    (in_send ? buffers[2].send : buffers[2].recv) = MemoryView::Remote(::getpid(), 0x10);
+    (in_send ? buffers[2].send : buffers[2].recv) = MemoryView::Remote(testing::OwnMemory(), 0x10);
     ResultBox box;
     auto task = MakeTask(op, buffers, {.algorithm = policy::Algorithm::kRing}, {}, box.Fn());
     RunTask(task->get(), 2);

@@ -1,0 +1,120 @@
+#include "collective/runtime/process_memory.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace spccl::runtime {
+namespace {
+
+// PROCMAP_QUERY of linux/fs.h, Linux 6.11; not in older headers.
+struct MapQuery {
+  uint64_t size = sizeof(MapQuery);
+  uint64_t query_flags = 0;  // 0: the one mapping that holds the address
+  uint64_t query_addr = 0;
+  uint64_t start = 0, end = 0, flags = 0;  // of the mapping
+  uint64_t page_size = 0, offset = 0, inode = 0;
+  uint32_t dev_major = 0, dev_minor = 0;
+  uint32_t name_size = 0, build_id_size = 0;
+  uint64_t name = 0, build_id = 0;
+};
+constexpr uint64_t kReadable = 1, kWritable = 2;
+const unsigned long kMapQuery = _IOWR('f', 17, MapQuery);
+
+// Which file it is. A file system that does not answer is not asked.
+absl::Status Identify(int folder, const char* path, int flags, struct statx* info) {
+  if (::statx(folder, path, flags | AT_STATX_DONT_SYNC, STATX_INO, info) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, absl::StrCat("statx ", path));
+}
+
+absl::Status CheckIs(int fd, const std::string& path, int mode) {
+  struct statx given, wanted;
+  SPCCL_RETURN_IF_ERROR(Identify(fd, "", AT_EMPTY_PATH, &given));
+  SPCCL_RETURN_IF_ERROR(Identify(AT_FDCWD, path.c_str(), 0, &wanted));
+  const auto id = [](const struct statx& of) {
+    return std::tuple(of.stx_dev_major, of.stx_dev_minor, of.stx_ino);
+  };
+  if (id(given) != id(wanted)) {
+    return absl::InvalidArgumentError(absl::StrCat("a descriptor is not of ", path));
+  }
+  if ((::fcntl(fd, F_GETFL) & O_ACCMODE) == mode) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the descriptor of ", path, " is not opened ",
+                                                 mode == O_RDWR ? "to read and write" : "to read"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ProcessMemory>> ProcessMemory::Take(pid_t pid,
+                                                                         std::span<UniqueFd> fds) {
+  if (fds.size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(fds.size(), " descriptors, expected two: /proc/self/mem and /proc/self/maps"));
+  }
+  SPCCL_RETURN_IF_ERROR(CheckIs(fds[0].get(), absl::StrCat("/proc/", pid, "/mem"), O_RDWR));
+  SPCCL_RETURN_IF_ERROR(CheckIs(fds[1].get(), absl::StrCat("/proc/", pid, "/maps"), O_RDONLY));
+  return std::shared_ptr<const ProcessMemory>(
+      new ProcessMemory(pid, std::move(fds[0]), std::move(fds[1])));
+}
+
+std::pair<size_t, int> ProcessMemory::Allowed(Access access, uint64_t address, size_t bytes) const {
+  const uint64_t needed = access == Access::kRead ? kReadable : kWritable;
+  for (uint64_t at = address; at - address < bytes;) {
+    MapQuery query;
+    query.query_addr = at;
+    if (::ioctl(maps_.get(), kMapQuery, &query) != 0) {
+      if (errno == ENOTTY) return {bytes, 0};  // an older kernel
+      return {at - address, errno == ENOENT ? EFAULT : errno};
+    }
+    if ((query.flags & needed) == 0) return {at - address, EFAULT};
+    at = query.end;
+  }
+  return {bytes, 0};
+}
+
+// A transfer may stop early (at a page that is not there, or for the kernel's own reasons): go on
+// from where it stopped; the next one then gives the reason, and the address that it stopped at.
+absl::Status ProcessMemory::Move(Access access, uint64_t address, void* local, size_t bytes) const {
+  auto [allowed, error] = Allowed(access, address, bytes);
+  size_t moved = 0;
+  while (moved < allowed) {
+    void* const here = static_cast<std::byte*>(local) + moved;
+    const auto there = static_cast<off_t>(address + moved);
+    const ssize_t n = access == Access::kRead
+                          ? ::pread(memory_.get(), here, allowed - moved, there)
+                          : ::pwrite(memory_.get(), here, allowed - moved, there);
+    if (n > 0) {
+      moved += static_cast<size_t>(n);
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    // No bytes: there is no such memory any more. EIO: not at this address.
+    error = n == 0 ? ESRCH : errno == EIO ? EFAULT : errno;
+    break;
+  }
+  if (moved == bytes) return absl::OkStatus();
+  return ErrnoStatus(error, absl::StrCat(access == Access::kRead ? "read " : "write ", bytes,
+                                         " bytes at 0x", absl::Hex(address), " of process ", pid_,
+                                         ", stopped at 0x", absl::Hex(address + moved)));
+}
+
+absl::Status ProcessMemory::Read(uint64_t address, void* destination, size_t bytes) const {
+  return Move(Access::kRead, address, destination, bytes);
+}
+
+absl::Status ProcessMemory::Write(uint64_t address, const void* source, size_t bytes) const {
+  return Move(Access::kWrite, address, const_cast<void*>(source), bytes);  // only read from
+}
+
+}  // namespace spccl::runtime

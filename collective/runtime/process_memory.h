@@ -1,0 +1,53 @@
+// The memory of another process, as that process was when this was opened.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+
+namespace spccl::runtime {
+
+// The process hands it over itself, as descriptors of its /proc/self/mem and /proc/self/maps: so it
+// takes no rights to reach it, and it is an address space, not a process id. A process that has run
+// another program since (one with more rights than its user has, perhaps), or a stranger with the
+// same id, is out of reach. Thread-safe.
+class ProcessMemory {
+ public:
+  // `fds`: of process `pid`'s /proc/PID/mem, opened to read and write, and /proc/PID/maps, as the
+  // /proc of this process shows them. Takes these two; else InvalidArgument, and leaves them. Waits
+  // for nothing, whatever they are.
+  static absl::StatusOr<std::shared_ptr<const ProcessMemory>> Take(pid_t pid,
+                                                                   std::span<UniqueFd> fds);
+
+  pid_t pid() const { return pid_; }
+
+  // A range that is not there, or that the process itself may not read or write, is an
+  // InvalidArgument with the address; NotFound if the memory is gone. (Before Linux 6.11
+  // private memory that is read-only is written all the same, as by a debugger.)
+  absl::Status Read(uint64_t address, void* destination, size_t bytes) const;
+  absl::Status Write(uint64_t address, const void* source, size_t bytes) const;
+
+ private:
+  enum class Access { kRead, kWrite };
+
+  ProcessMemory(pid_t pid, UniqueFd memory, UniqueFd maps)
+      : pid_(pid), memory_(std::move(memory)), maps_(std::move(maps)) {}
+
+  absl::Status Move(Access access, uint64_t address, void* local, size_t bytes) const;
+  // How many of the bytes may be accessed so, from the first on, and the error number of the rest;
+  // all of them where the kernel does not tell.
+  std::pair<size_t, int> Allowed(Access access, uint64_t address, size_t bytes) const;
+
+  pid_t pid_;
+  UniqueFd memory_, maps_;
+};
+
+}  // namespace spccl::runtime

@@ -1,0 +1,123 @@
+#include "collective/runtime/process_memory.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/unique_fd.h"
+#include "tests/support/process_memory.h"
+#include "tests/support/status_test.h"
+
+namespace spccl::runtime {
+namespace {
+
+using spccl::testing::FailsWith;
+using spccl::testing::IsOk;
+using spccl::testing::MemoryDescriptors;
+using spccl::testing::TakeMemory;
+using ::testing::HasSubstr;
+
+// A process that waits, and runs another program when told.
+class Child {
+ public:
+  Child() {
+    int ready[2], go[2];
+    EXPECT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(go, O_CLOEXEC), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(ready[0]);
+      ::close(go[1]);
+      char byte = 0;
+      if (::write(ready[1], &byte, 1) != 1 || ::read(go[0], &byte, 1) != 1) ::_exit(1);
+      ::execlp("sleep", "sleep", "1000", nullptr);
+      ::_exit(2);
+    }
+    ::close(ready[1]);
+    ::close(go[0]);
+    ready_.Reset(ready[0]);
+    go_.Reset(go[1]);
+    char byte;
+    EXPECT_EQ(::read(ready_.get(), &byte, 1), 1);
+  }
+  ~Child() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  void RunAnotherProgram() {
+    char byte = 0;
+    ASSERT_EQ(::write(go_.get(), &byte, 1), 1);
+    // The end that is closed on exec.
+    ASSERT_EQ(::read(ready_.get(), &byte, 1), 0);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  UniqueFd ready_, go_;
+};
+
+char shown[64] = "what the process had before";
+
+TEST(ProcessMemoryTest, WhatTheProcessBecomesIsOutOfReach) {
+  Child child;
+  const auto memory = TakeMemory(child.pid());
+  ASSERT_THAT(memory, IsOk());
+  char read[sizeof shown] = {};
+  const auto address = reinterpret_cast<uint64_t>(shown);
+  ASSERT_THAT((*memory)->Read(address, read, sizeof read), IsOk());
+  EXPECT_STREQ(read, shown);
+  child.RunAnotherProgram();
+  ASSERT_THAT(TakeMemory(child.pid()), IsOk());  // there is memory, another one
+  EXPECT_THAT((*memory)->Read(address, read, sizeof read),
+              FailsWith(absl::StatusCode::kNotFound, HasSubstr("read 64 bytes")));
+  EXPECT_THAT((*memory)->Write(address, read, sizeof read),
+              FailsWith(absl::StatusCode::kNotFound, HasSubstr("write 64 bytes")));
+}
+
+TEST(ProcessMemoryTest, OneThatHasEndedIsNotFound) {
+  auto child = std::make_unique<Child>();
+  const auto memory = TakeMemory(child->pid());
+  ASSERT_THAT(memory, IsOk());
+  child.reset();
+  char byte;
+  EXPECT_THAT((*memory)->Read(reinterpret_cast<uint64_t>(shown), &byte, 1),
+              FailsWith(absl::StatusCode::kNotFound, HasSubstr("stopped at 0x")));
+}
+
+TEST(ProcessMemoryTest, OnlyItsTwoFilesAreTaken) {
+  const auto refused = [](UniqueFd memory, UniqueFd maps) {
+    std::array<UniqueFd, 2> fds = {std::move(memory), std::move(maps)};
+    const absl::Status status = ProcessMemory::Take(::getpid(), fds).status();
+    EXPECT_TRUE(fds[0].valid() && fds[1].valid());  // whose they were closes them
+    return status;
+  };
+  const auto open = [](const char* path, int mode) { return UniqueFd(::open(path, mode)); };
+  const auto mem = [&] { return open("/proc/self/mem", O_RDWR); };
+  const auto maps = [&] { return open("/proc/self/maps", O_RDONLY); };
+  const auto says = [](const char* text) {
+    return FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_THAT(refused(maps(), mem()), says("/mem"));
+  EXPECT_THAT(refused(open("/proc/self/mem", O_RDONLY), maps()), says("to read and write"));
+  EXPECT_THAT(refused(open("/proc/self/oom_score_adj", O_RDWR), maps()), says("is not of /proc/"));
+  EXPECT_THAT(refused(open("/dev/zero", O_RDWR), maps()), says("/mem"));
+  EXPECT_THAT(refused(mem(), UniqueFd(::socket(AF_UNIX, SOCK_STREAM, 0))), says("/maps"));
+  EXPECT_THAT(refused(mem(), open("/dev/null", O_RDONLY)), says("/maps"));
+  const Child other;
+  auto others = MemoryDescriptors(other.pid());
+  EXPECT_THAT(refused(std::move(others[0]), maps()), says("/mem"));
+  EXPECT_THAT(ProcessMemory::Take(::getpid(), {}), says("0 descriptors, expected two"));
+}
+
+}  // namespace
+}  // namespace spccl::runtime
