@@ -17,6 +17,7 @@ codec-bench and spccl-model print with --json. What a plot has no data for is sa
 import argparse
 import collections
 import csv
+import io
 import json
 import math
 import pathlib
@@ -80,23 +81,37 @@ class Data:
         self.runs, self.projections = [], []
 
     def read(self, path):
-        if path.is_dir():
-            for file in sorted(path.rglob("*")):
-                if file.suffix in (".csv", ".jsonl", ".json") and file.is_file():
-                    self.read(file)
-        elif path.suffix == ".csv":
-            with open(path, encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
-            for row in rows:
-                self.take_row(row)
-        else:
+        """In a folder, other files and lines are passed over; a file that is named has none."""
+        if not path.is_dir():
+            self.read_file(path, self.refuse)
+            return
+        for file in sorted(path.rglob("*")):
+            if file.suffix in (".csv", ".jsonl", ".json") and file.is_file():
+                self.read_file(file, lambda path, what: None)
+
+    @staticmethod
+    def refuse(path, what):
+        sys.exit(f"plots.py: {path} {what}; expected one of the files that --help names")
+
+    def read_file(self, path, complain):
+        try:
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".csv":
+                take, lines = self.take_row, list(csv.DictReader(io.StringIO(text)))
+            else:
+                take = self.take_json
+                lines = [line for line in text.splitlines() if line.startswith("{")]
+        except (UnicodeDecodeError, csv.Error):
+            complain(path, "is no text")
+            return
+        for line in lines:
             try:
-                text = path.read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                sys.exit(f"plots.py: {path} is no text; expected one of the files that --help names")
-            for line in text.splitlines():
-                if line.startswith("{"):
-                    self.take_line(json.loads(line))
+                take(line)
+            except (KeyError, TypeError, ValueError):
+                complain(path, f"has a line that is none of a sweep's: {line}")
+
+    def take_json(self, text):
+        self.take_line(json.loads(text))
 
     def take_row(self, row):
         if "intra" in row:

@@ -66,7 +66,8 @@ class PlotsTest(unittest.TestCase):
     def draw(self, files):
         """The names of the PNGs, and the kinds without data."""
         for name, content in files.items():
-            (self.folder / name).write_text(content)
+            if content is not None:
+                (self.folder / name).write_text(content)
         out = self.folder / "out"
         with contextlib.redirect_stderr(io.StringIO()):
             missing = plots.draw([self.folder / name for name in files], out)
@@ -98,6 +99,28 @@ class PlotsTest(unittest.TestCase):
         self.assertEqual(names, {"channels.png"})
         self.assertEqual(missing, ["heat", "thresholds", "wire", "phases", "model"])
         self.assertEqual(set(plots.MAKES), set(plots.PLOTS))
+
+    def test_a_folder_s_other_files_are_passed_over(self):
+        for name, content in {"sweep.json": b'{\n  "cpu": "x",\n  "sizes": [1, 2]\n}\n',
+                              "points.csv": POINTS.encode(), "other.csv": b"way,when\n1,2\n",
+                              "zip.csv": b"PK\xff\xfe\x00", "model.toml": b"x = 1\n",
+                              "cut.jsonl": json.dumps(perf_line(65536, 0, 300))[:-9].encode()
+                              + b"\n" + json.dumps(perf_line(65536, 0, 300)).encode()}.items():
+            (self.folder / name).write_bytes(content)
+        names, missing = self.draw({"": None})
+        self.assertEqual(names, {"channels.png", "heat-all_reduce-0.99.png",
+                                 "phases-all_gather-2.png"})
+        self.assertEqual(missing, ["thresholds", "wire", "model"])
+
+    def test_a_named_file_that_is_none_of_a_sweep_is_refused(self):
+        for name, content, said in (("zip.csv", b"PK\xff\xfe", "zip.csv is no text"),
+                                    ("zip.json", b"PK\xff\xfe", "zip.json is no text"),
+                                    ("sweep.json", b'{\n "a": 1\n}\n', "sweep.json has a line"),
+                                    ("other.csv", b"way\n1\n", "other.csv has a line")):
+            (self.folder / name).write_bytes(content)
+            with self.assertRaises(SystemExit) as refused:
+                plots.draw([self.folder / name], self.folder / "out")
+            self.assertIn(said, str(refused.exception))
 
 
 class ArithmeticTest(unittest.TestCase):
