@@ -42,7 +42,9 @@ void AddSource(CLI::App* app, const std::shared_ptr<RecordSource>& source) {
 absl::StatusOr<v1::FlightRecord> ReadRecord(const std::string& path) {
   SPCCL_ASSIGN_OR_RETURN(const std::string content, ReadRegularFile(path, flight::kMostReadBytes));
   absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content);
-  if (!record.ok()) return Annotate(record.status(), path);
+  if (!record.ok()) {  // whoever named the file is wrong, not the daemon
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", record.status().message()));
+  }
   return record;
 }
 
@@ -106,7 +108,11 @@ absl::Status WriteTo(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  return file ? absl::OkStatus() : ErrnoStatus(errno, absl::StrCat("write ", path));
+  if (file) return absl::OkStatus();
+  if (errno == EISDIR) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
+  }
+  return ErrnoStatus(errno, absl::StrCat("write ", path));
 }
 
 absl::Status RunTrace(Context& context, const RecordSource& source, const TraceOptions& options) {

@@ -78,6 +78,9 @@ class Source {
 // Nothing is left of what could not be written whole.
 absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.valid() && errno == EISDIR) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
+  }
   if (!file.valid()) return Failed("create", path);
   while (size > 0) {
     const ssize_t written = ::write(file.get(), data, size);

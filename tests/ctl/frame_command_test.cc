@@ -127,6 +127,12 @@ TEST_F(FrameCommandTest, WrongUse) {
   const ToolRun folder = RunArgs({"frame", "validate", folder_});
   EXPECT_EQ(folder.code, kWrongUse);
   EXPECT_THAT(folder.err, HasSubstr("is a directory"));
+  for (const std::string& out : {folder_, folder_ + "/none/"}) {
+    const ToolRun into =
+        RunArgs({"frame", "encode", "--format", "pici", "--dtype", "int8", Path("in"), out});
+    EXPECT_EQ(into.code, kWrongUse) << out;
+    EXPECT_THAT(into.err, HasSubstr(out + ": is a directory, expected a file"));
+  }
 }
 
 TEST_F(FrameCommandTest, WhatCouldNotBeWrittenLeavesNoFile) {

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "proto/spccl/v1/flight_file.h"
+#include "tests/ctl/flight_sample.h"
 #include "tests/ctl/run_tool.h"
 #include "tests/support/temp_folder.h"
 
@@ -34,6 +37,26 @@ TEST(InputTest, WhatIsNotThereIsExitCodeFive) {
   const ToolRun run = RunArgs({"tune", "load", temp.path() + "/none"});
   EXPECT_EQ(run.code, kNotFound);
   EXPECT_THAT(run.err, HasSubstr(temp.path() + "/none"));
+}
+
+TEST(InputTest, WhatIsNoRecordIsWrongUse) {
+  const spccl::testing::TempFolder temp;
+  const std::string path = temp.path() + "/first.c";
+  std::ofstream(path) << "// a program, and no record\n";
+  for (const char* command : {"trace", "explain"}) {
+    const ToolRun run = RunArgs({command, "--file", path});
+    EXPECT_EQ(run.code, kWrongUse) << command;
+    EXPECT_EQ(run.err, "spcclctl: " + path + ": not a flight record\n");
+  }
+}
+
+TEST(InputTest, ATraceIsNotWrittenToAFolder) {
+  const spccl::testing::TempFolder temp;
+  const std::string record = temp.path() + "/record";
+  std::ofstream(record, std::ios::binary) << flight::FormatFile(SampleRecord(2));
+  const ToolRun run = RunArgs({"trace", "--file", record, "--out", temp.path()});
+  EXPECT_EQ(run.code, kWrongUse);
+  EXPECT_THAT(run.err, HasSubstr(temp.path() + ": is a directory, expected a file"));
 }
 
 }  // namespace
