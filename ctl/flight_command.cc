@@ -30,7 +30,7 @@ struct RecordSource {
 void AddSource(CLI::App* app, const std::shared_ptr<RecordSource>& source) {
   AddNumberOption(
       app, "COMM", [source](uint64_t comm) { source->comm = comm; },
-      "Its number, as `comms` shows it; not needed where there is only one.");
+      "Its number, as `comms` shows it; not needed where there is only one, or with --file.");
   app->add_option(
          "--file", source->files,
          "A record that a daemon has kept, in place of asking one. May be repeated, for the "
@@ -39,11 +39,16 @@ void AddSource(CLI::App* app, const std::shared_ptr<RecordSource>& source) {
       ->allow_extra_args(false);
 }
 
-absl::StatusOr<v1::FlightRecord> ReadRecord(const std::string& path) {
+// NotFound: it is another communicator's than `comm`.
+absl::StatusOr<v1::FlightRecord> ReadRecord(const std::string& path, std::optional<uint64_t> comm) {
   SPCCL_ASSIGN_OR_RETURN(const std::string content, ReadRegularFile(path, flight::kMostReadBytes));
   absl::StatusOr<v1::FlightRecord> record = flight::ParseFile(content);
   if (!record.ok()) {  // whoever named the file is wrong, not the daemon
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", record.status().message()));
+  }
+  if (comm.has_value() && *comm != record->comm_id()) {
+    return absl::NotFoundError(absl::StrCat(path, ": a record of communicator ", record->comm_id(),
+                                            ", expected one of ", *comm));
   }
   return record;
 }
@@ -71,7 +76,7 @@ absl::StatusOr<std::vector<v1::FlightRecord>> Gather(const Context& context,
                                                      const RecordSource& source) {
   std::vector<v1::FlightRecord> records;
   for (const std::string& path : source.files) {
-    SPCCL_ASSIGN_OR_RETURN(v1::FlightRecord record, ReadRecord(path));
+    SPCCL_ASSIGN_OR_RETURN(v1::FlightRecord record, ReadRecord(path, source.comm));
     records.push_back(std::move(record));
   }
   if (!records.empty()) return records;
@@ -146,7 +151,7 @@ absl::Status RunExplain(Context& context, const RecordSource& source,
                         const ExplainOptions& options) {
   std::vector<Explanation> explanations;
   for (const std::string& path : source.files) {
-    SPCCL_ASSIGN_OR_RETURN(const v1::FlightRecord record, ReadRecord(path));
+    SPCCL_ASSIGN_OR_RETURN(const v1::FlightRecord record, ReadRecord(path, source.comm));
     explanations.push_back(Explain(record, record));
   }
   if (source.files.empty()) {

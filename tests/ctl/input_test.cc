@@ -50,6 +50,19 @@ TEST(InputTest, WhatIsNoRecordIsWrongUse) {
   }
 }
 
+TEST(InputTest, ARecordOfAnotherCommunicatorIsExitCodeFive) {
+  const spccl::testing::TempFolder temp;
+  const std::string path = temp.path() + "/record";
+  std::ofstream(path, std::ios::binary) << flight::FormatFile(SampleRecord(2));  // of number 3
+  for (const char* command : {"trace", "explain"}) {
+    EXPECT_EQ(RunArgs({command, "3", "--file", path}).code, kFine) << command;
+    const ToolRun run = RunArgs({command, "77", "--file", path});
+    EXPECT_EQ(run.code, kNotFound) << command;
+    EXPECT_EQ(run.out, "") << command;
+    EXPECT_EQ(run.err, "spcclctl: " + path + ": a record of communicator 3, expected one of 77\n");
+  }
+}
+
 TEST(InputTest, ATraceIsNotWrittenToAFolder) {
   const spccl::testing::TempFolder temp;
   const std::string record = temp.path() + "/record";
