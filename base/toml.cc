@@ -32,8 +32,10 @@ TomlPlace PlaceOf(const toml::source_region& source) {
 
 void SetScalar(TomlType type, std::string_view kind, std::string text, TomlValue* out) {
   out->type = type;
-  out->found =
-      absl::StrCat("the ", View(kind), " ", type == TomlType::kString ? QuoteToml(text) : text);
+  // 1.0, which is no integer, must not look like one.
+  const bool bare = type == TomlType::kFloat && text.find_first_of(".en") == std::string::npos;
+  out->found = absl::StrCat("the ", View(kind), " ",
+                            type == TomlType::kString ? QuoteToml(text) : text, bare ? ".0" : "");
   out->text = std::move(text);
 }
 

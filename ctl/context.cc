@@ -20,7 +20,8 @@ std::string ParseDuration(const std::string& text, int64_t* nanos) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration) || duration <= absl::ZeroDuration() ||
       duration > absl::Hours(24)) {
-    return "found \"" + text + "\", expected a duration up to 24h with its unit: 500ms, 10s";
+    return "found \"" + text +
+           "\", expected a duration above 0, up to 24h, with its unit: 500ms, 10s";
   }
   *nanos = absl::ToInt64Nanoseconds(duration);
   return "";
@@ -70,7 +71,10 @@ CLI::Option* AddNumberOption(CLI::App* app, const std::string& name,
           [name, most, take = std::move(take)](const std::string& text) {
             uint64_t number = 0;
             if (!absl::SimpleAtoi(text, &number) || number > most) {
-              const std::string range = most == UINT64_MAX ? "on" : absl::StrCat("to ", most);
+              const bool large =
+                  !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+              const std::string range =
+                  most == UINT64_MAX && !large ? "on" : absl::StrCat("to ", most);
               throw CLI::ValidationError(name, "found \"" + Printable(text) +
                                                    "\", expected a whole number from 0 " + range);
             }

@@ -102,6 +102,10 @@ TEST(ConfigTest, RefusalsNamePlaceFindingAndExpectation) {
             "warning, error");
   EXPECT_EQ(MessageOf("channels = 65"),
             "f.toml:1:12: channels: found the integer 65, expected an integer from 0 to 64");
+  EXPECT_EQ(MessageOf("channels = 1.0"),
+            "f.toml:1:12: channels: found the number 1.0, expected an integer from 0 to 64");
+  EXPECT_THAT(MessageOf("channels = -inf"), HasSubstr("found the number -inf, expected"));
+  EXPECT_THAT(MessageOf("channels = 1e300"), HasSubstr("found the number 1e+300, expected"));
   EXPECT_EQ(MessageOf("channels = -1"),
             "f.toml:1:12: channels: found the integer -1, expected an integer from 0 to 64");
   EXPECT_EQ(MessageOf("pin = true\n  channels = \"8\""),
