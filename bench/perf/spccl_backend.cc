@@ -18,6 +18,13 @@ static_assert(spcclBfloat16 == static_cast<int>(DType::kBfloat16));
 static_assert(spcclFloat32 == static_cast<int>(DType::kFloat32));
 static_assert(spcclAvg == static_cast<int>(RedOp::kAvg));
 
+// `comm`: what the call was of; null: of none.
+absl::Status StatusOf(spcclResult_t result, const char* what, spcclComm_t comm) {
+  if (result == spcclSuccess) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat(what, ": ", spcclGetErrorString(result), ": ", spcclGetLastError(comm)));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SpcclBackend>> SpcclBackend::Create(RankTeam& team,
@@ -48,9 +55,7 @@ SpcclBackend::~SpcclBackend() {
 }
 
 absl::Status SpcclBackend::ToStatus(spcclResult_t result, const char* what) const {
-  if (result == spcclSuccess) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat(what, ": ", spcclGetErrorString(result), ": ", spcclGetLastError(comm_)));
+  return StatusOf(result, what, comm_);
 }
 
 absl::StatusOr<SpcclBackend::Buffer> SpcclBackend::AllocateOnGpu(uint64_t bytes) {
@@ -68,7 +73,8 @@ absl::StatusOr<SpcclBackend::Buffer> SpcclBackend::Allocate(uint64_t bytes) {
   if (gpu_ != nullptr) return AllocateOnGpu(bytes);
   Buffer buffer;
   if (options_.buffers == "alloc") {
-    SPCCL_RETURN_IF_ERROR(ToStatus(spcclMemAlloc(&buffer.data, bytes), "spcclMemAlloc"));
+    SPCCL_RETURN_IF_ERROR(
+        StatusOf(spcclMemAlloc(&buffer.data, bytes), "spcclMemAlloc", /*comm=*/nullptr));
     return buffer;
   }
   if (options_.buffers == "malloc") {

@@ -109,6 +109,12 @@ TEST_F(SpcclPerfTest, PrintsATable) {
   EXPECT_THAT(result.output, HasSubstr("    65536 "));
 }
 
+TEST_F(SpcclPerfTest, SaysWhyThereIsNoMemory) {
+  const Result result = Run("--ranks 2 --sizes 99999G --iters 1");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.output, HasSubstr("bytes are more than this machine's memory"));
+}
+
 TEST_F(SpcclPerfTest, RefusesMistakesWithOne) {
   const Result result = Run("--op all_to_all");
   EXPECT_EQ(result.code, 1);
