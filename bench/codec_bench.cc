@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/codec_bench_measure.h"
+#include "bench/support/check_number.h"
 #include "kernels/host/codec.h"
 
 namespace spccl::bench {
@@ -119,8 +120,7 @@ void Define(CLI::App& app, Options& options) {
   app.add_option("--sparsity", options.codec.sparsity, "share of zeros")
       ->check(CLI::Range(0.0, 1.0))
       ->check(IsNumber());
-  app.add_option("--bound", options.codec.bound, "of errorbound, absolute")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--bound", options.codec.bound, "of errorbound, absolute")->check(AboveZero());
   app.add_option("--threads", options.codec.threads, "threads")->check(CLI::Range(1, 256));
   app.add_option("--repeats", options.codec.repeats, "repeats; the best one counts")
       ->check(CLI::Range(1, 100000));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "bench/perf/gpu.h"
 #include "bench/perf/pattern.h"
+#include "bench/support/check_number.h"
 
 namespace spccl::bench {
 namespace {
@@ -75,7 +76,7 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
   app.add_option("--warmup-time", options.warmup_seconds,
                  "about as many of them as take so many seconds, but three at least and --warmup "
                  "at most; of --settings that fix codec or threshold three (default: --warmup)")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   app.add_flag("--check", options.check, "compare a result with what it must be");
   app.add_flag("--json", options.json, "print one object a line");
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "bench/support/check_number.h"
 #include "bench/support/private_daemon.h"
 #include "bench/support/rank_team.h"
 #include "examples/classifier/launched.h"
@@ -88,7 +89,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--rate", settings.schedule.rate, "of learning")
-      ->check(CLI::PositiveNumber)
+      ->check(spccl::bench::AboveZero())
       ->capture_default_str();
   app.add_option(
          "--nodes", settings.nodes,

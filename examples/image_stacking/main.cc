@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/support/check_number.h"
 #include "bench/support/rank_team.h"
 #include "examples/image_stacking/stacking.h"
 
@@ -105,10 +106,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(16, 16384))
       ->capture_default_str();
   app.add_option("--noise", settings.noise, "deviation; the field's range is about 2")
-      ->check(CLI::NonNegativeNumber)
+      ->check(spccl::bench::FromZeroOn())
       ->capture_default_str();
   app.add_option("--bound", settings.bound, "absolute, of a frame's elements")
-      ->check(CLI::PositiveNumber)
+      ->check(spccl::bench::AboveZero())
       ->capture_default_str();
   app.add_option("--algo", settings.algorithm, "recursive-doubling, split, ... (default: auto)");
   app.add_option("--repeats", settings.repeats, "the median counts")

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "bench/support/check_number.h"
+
 namespace spccl::bench {
 namespace {
 
@@ -135,6 +137,18 @@ TEST(ParseOptions, RefusesMistakesWithOneAndSaysWhich) {
     EXPECT_EQ(parsed.exit_code, 1) << name;
     EXPECT_THAT(parsed.text, HasSubstr(name));
   }
+}
+
+TEST(ParseOptions, SaysInWordsWhatANumberMustBe) {
+  for (const std::string wrong : {"0", "-1", "nan", "inf", "1s", ""}) {
+    const ParsedOptions parsed = Parse({"--warmup-time", wrong.c_str()});
+    EXPECT_EQ(parsed.exit_code, 1) << wrong;
+    EXPECT_THAT(parsed.text, HasSubstr("a-perf: --warmup-time: found \"" + wrong +
+                                       "\", expected a number above 0\n"));
+  }
+  EXPECT_EQ(CheckNumber("1e-3", false), "");
+  EXPECT_EQ(CheckNumber("0", true), "");
+  EXPECT_EQ(CheckNumber("-1", true), "found \"-1\", expected a number from 0 on");
 }
 
 TEST(ParseOptions, HelpsWithZero) {
