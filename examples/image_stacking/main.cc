@@ -21,6 +21,11 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
+int Refuse(const char* why) {
+  std::fprintf(stderr, "image-stacking: %s\nTry image-stacking --help.\n", why);
+  return 1;
+}
+
 // docs/lossy.md: of a mean, whatever the plan; and what its sums are rounded by.
 double BoundOf(const Settings& settings, double largest) {
   return settings.bound * (2 - 1.0 / settings.ranks) +
@@ -125,10 +130,16 @@ int main(int argc, char** argv) {
                  "the daemon to start (default: the one beside this program, else of its prefix's "
                  "sbin, else of the PATH)");
   app.add_flag("--json", json, "print one object");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return image_stacking::Refuse(error.what());
+  }
   if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {
-    std::fprintf(stderr, "image-stacking: more nodes than ranks\n");
-    return 1;
+    return image_stacking::Refuse("more nodes than ranks");
   }
   wish.nodes = settings.nodes;
   if (settings.nodes > 1 && wish.launcher.empty() && wish.arguments.empty()) {

@@ -10,18 +10,24 @@
 
 namespace {
 
-// What the program prints with these options; it must end well.
-nlohmann::json Stacked(const std::string& options) {
-  const std::string command =
-      std::string(IMAGE_STACKING_PATH) + " --json --ranks 3 --nodes 3 --repeats 1 " + options;
-  FILE* pipe = popen(command.c_str(), "r");
+// What the program prints with these options, and its exit code.
+std::string Printed(const std::string& options, int* code) {
+  FILE* pipe = popen((std::string(IMAGE_STACKING_PATH) + " " + options).c_str(), "r");
   std::string output;
   std::array<char, 4096> part;
   while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
     output.append(part.data(), read);
   }
   const int status = pclose(pipe);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << " " << output;
+  *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return output;
+}
+
+// It must end well.
+nlohmann::json Stacked(const std::string& options) {
+  int code = -1;
+  const std::string output = Printed("--json --ranks 3 --nodes 3 --repeats 1 " + options, &code);
+  EXPECT_EQ(code, 0) << output;
   return nlohmann::json::parse(output, nullptr, false);
 }
 
@@ -48,6 +54,18 @@ TEST(ImageStacking, CountsWhatLargePixelsAreRoundedBy) {
   ASSERT_TRUE(seen.is_object());
   ASSERT_EQ(seen["runs"].size(), 3u);
   EXPECT_GT(seen["runs"][1]["largest"].get<double>(), 2e-6) << "nothing was rounded";
+}
+
+TEST(ImageStacking, WrongUseIsExitCodeOne) {
+  for (const std::string options : {"--side 1", "--bogus", "--noise -1", "--ranks 2 --nodes 3"}) {
+    int code = -1;
+    const std::string output = Printed(options + " 2>&1", &code);
+    EXPECT_EQ(code, 1) << options;
+    EXPECT_EQ(output.find("image-stacking: "), 0u) << output;
+  }
+  int code = -1;
+  EXPECT_NE(Printed("--help", &code).find("--side"), std::string::npos);
+  EXPECT_EQ(code, 0);
 }
 
 }  // namespace
