@@ -1,7 +1,7 @@
 // codec-bench: how fast frames are made, read and added on this machine, as a ratio to memcpy of
 // the same bytes measured in turn in the same run; with --stream, the limit for a reduction.
 //
-// Exit codes: 0 fine, 1 wrong use, 3 wrong results.
+// Exit codes: 0 fine, 1 wrong use, 2 the report could not be printed, 3 wrong results.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "bench/codec_bench_measure.h"
 #include "bench/support/check_number.h"
+#include "bench/support/output.h"
 #include "kernels/host/codec.h"
 
 namespace spccl::bench {
@@ -181,26 +182,29 @@ int Run(Options& options) {
   return 0;
 }
 
-}  // namespace
-}  // namespace spccl::bench
-
-int main(int argc, char** argv) {
-  spccl::bench::Options options;
+int Main(int argc, char** argv) {
+  Options options;
   CLI::App app("Speed of frames on the host, as a ratio to memcpy", "codec-bench");
-  spccl::bench::Define(app, options);
+  Define(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return 0;
   } catch (const CLI::ParseError& error) {
-    return spccl::bench::Refuse(error.what());
+    return Refuse(error.what());
   }
-  options.codec.dtype = spccl::DTypeFromName(options.dtype).value();
-  options.codec.format = spccl::FormatFromName(options.format).value();
-  options.codec.pages =
-      options.pages == "huge" ? spccl::bench::Pages::kHuge : spccl::bench::Pages::kSmall;
-  const std::string complaint = spccl::bench::Complaint(options);
-  if (!complaint.empty()) return spccl::bench::Refuse(complaint);
-  return spccl::bench::Run(options);
+  options.codec.dtype = DTypeFromName(options.dtype).value();
+  options.codec.format = FormatFromName(options.format).value();
+  options.codec.pages = options.pages == "huge" ? Pages::kHuge : Pages::kSmall;
+  const std::string complaint = Complaint(options);
+  if (!complaint.empty()) return Refuse(complaint);
+  return Run(options);
+}
+
+}  // namespace
+}  // namespace spccl::bench
+
+int main(int argc, char** argv) {
+  return spccl::bench::EndOutput("codec-bench", spccl::bench::Main(argc, argv));
 }

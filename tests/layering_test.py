@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "ctl": ["api", "base", "proto", "kernels"],
     "bench/support": ["base", "proto/shm"],
     "bench": ["api", "base", "proto", "proto/shm", "kernels", "bench/support"],
-    "bench/model": ["base", "kernels", "collective", "collective/policy", "bench"],
+    "bench/model": ["base", "kernels", "collective", "collective/policy", "bench", "bench/support"],
     "bench/tune": ["base", "kernels", "collective", "collective/policy", "bench", "bench/support"],
     "examples": ["api", "bench/support"],
 }

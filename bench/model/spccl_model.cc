@@ -1,20 +1,21 @@
 // spccl-model: what collectives would take on many GPUs, dense and sparse, by a cost model. Nothing
 // that it prints was measured. docs/model.md
 //
-// Exit codes: 0 fine, 1 wrong use.
+// Exit codes: 0 fine, 1 wrong use, 2 what it tells could not be printed.
 #include <cstdio>
 #include <string>
 
 #include "bench/model/fit.h"
 #include "bench/model/options.h"
 #include "bench/model/report.h"
+#include "bench/support/output.h"
 
 int main(int argc, char** argv) {
   using namespace spccl::bench::model;  // NOLINT(google-build-using-namespace): the whole program
   const ParsedOptions parsed = ParseOptions(argc, argv);
   if (!parsed.go_on) {
     std::fputs(parsed.text.c_str(), parsed.exit_code == 0 ? stdout : stderr);
-    return parsed.exit_code;
+    return spccl::bench::EndOutput("spccl-model", parsed.exit_code);
   }
   const Options& options = parsed.options;
   std::string text;
@@ -33,5 +34,5 @@ int main(int argc, char** argv) {
       break;
   }
   std::fputs(text.c_str(), stdout);
-  return 0;
+  return spccl::bench::EndOutput("spccl-model", 0);
 }

@@ -7,13 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/perf/report.h"
+#include "bench/support/output.h"
 
 namespace spccl::bench {
 namespace {
 
-void Print(const std::string& text) {
+absl::Status Print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  return FlushOutput();
 }
 
 // "# on NVIDIA H200 and 7 more"; nothing of the host.
@@ -31,8 +32,7 @@ absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& bac
                                  const Options& options) {
   const bool prints = team.rank() == 0;
   if (prints && !options.json) {
-    Print(DevicesText(backend, team.ranks()));
-    Print(TableHead(tool, options));
+    SPCCL_RETURN_IF_ERROR(Print(DevicesText(backend, team.ranks()) + TableHead(tool, options)));
   }
   bool right = true;
   std::string memory;  // as it was last told
@@ -41,14 +41,14 @@ absl::StatusOr<bool> RunProblems(std::string_view tool, Team& team, Backend& bac
                            Measure(team, backend, problem, options));
     if (prints && !options.json && all.front().memory.text != memory) {
       memory = all.front().memory.text;
-      Print("# memory: " + memory + "\n");
+      SPCCL_RETURN_IF_ERROR(Print("# memory: " + memory + "\n"));
     }
     for (size_t i = 0; i < all.size(); ++i) {
       right = right && all[i].wrong == 0;
       if (!prints) continue;
       const Setting* const setting = options.settings.empty() ? nullptr : &options.settings[i];
-      Print(options.json ? JsonLine(tool, problem, options, setting, all[i])
-                         : TableRow(problem, options, setting, all[i]));
+      SPCCL_RETURN_IF_ERROR(Print(options.json ? JsonLine(tool, problem, options, setting, all[i])
+                                               : TableRow(problem, options, setting, all[i])));
     }
   }
   SPCCL_RETURN_IF_ERROR(team.Barrier());  // before anyone leaves
@@ -59,7 +59,7 @@ int RunTool(const Tool& tool, int argc, const char* const* argv, int (*run)(cons
   const ParsedOptions parsed = ParseOptions(tool, argc, argv);
   if (parsed.go_on) return run(parsed.options);
   std::fputs(parsed.text.c_str(), parsed.exit_code == 0 ? stdout : stderr);
-  return parsed.exit_code;
+  return EndOutput(tool.name, parsed.exit_code);
 }
 
 }  // namespace spccl::bench

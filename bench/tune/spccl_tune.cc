@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/view.h"
 #include "bench/perf/problem.h"
+#include "bench/support/output.h"
 #include "bench/support/private_daemon.h"
 #include "bench/tune/model_text.h"
 #include "bench/tune/sweep.h"
@@ -297,5 +298,5 @@ int Main(int argc, char** argv) {
 }  // namespace spccl::tune
 
 int main(int argc, char** argv) {
-  return spccl::tune::Main(argc, argv);
+  return spccl::bench::EndOutput("spccl-tune", spccl::tune::Main(argc, argv));
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench/support/check_number.h"
+#include "bench/support/output.h"
 #include "bench/support/private_daemon.h"
 #include "bench/support/rank_team.h"
 #include "examples/classifier/launched.h"
@@ -63,11 +64,8 @@ int Run(const Settings& settings) {
   return SameWeights(outcomes) ? 0 : 3;
 }
 
-}  // namespace
-}  // namespace classifier
-
-int main(int argc, char** argv) {
-  classifier::Settings settings;
+int Main(int argc, char** argv) {
+  Settings settings;
   CLI::App app("Trains a text classifier on several processes, with each of spccl's plans.",
                "classifier");
   app.add_option("--corpus", settings.corpus,
@@ -119,5 +117,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "classifier: %s\nTry classifier --help.\n", error.what());
     return 1;
   }
-  return classifier::Run(settings);
+  return Run(settings);
+}
+
+}  // namespace
+}  // namespace classifier
+
+int main(int argc, char** argv) {
+  return spccl::bench::EndOutput("classifier", classifier::Main(argc, argv));
 }

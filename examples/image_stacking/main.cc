@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bench/support/check_number.h"
+#include "bench/support/output.h"
 #include "bench/support/rank_team.h"
 #include "examples/image_stacking/stacking.h"
 
@@ -76,7 +77,7 @@ bool Sound(const std::vector<Run>& runs, double promised) {
   return sound;
 }
 
-int Main(const Settings& settings, const spccl::bench::DaemonWish& wish, bool json) {
+int StackAndTell(const Settings& settings, const spccl::bench::DaemonWish& wish, bool json) {
   spccl::bench::HoldSignals();
   const auto daemons = spccl::bench::GetDaemons(wish);
   if (!daemons.ok()) return Fail(daemons.status());
@@ -93,11 +94,8 @@ int Main(const Settings& settings, const spccl::bench::DaemonWish& wish, bool js
   return Sound(*runs, promised) ? 0 : 3;
 }
 
-}  // namespace
-}  // namespace image_stacking
-
-int main(int argc, char** argv) {
-  image_stacking::Settings settings;
+int Main(int argc, char** argv) {
+  Settings settings;
   spccl::bench::DaemonWish wish;
   bool json = false;
   CLI::App app("Stacks noisy images of one field, exactly and lossily.", "image-stacking");
@@ -136,14 +134,21 @@ int main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
-    return image_stacking::Refuse(error.what());
+    return Refuse(error.what());
   }
   if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {
-    return image_stacking::Refuse("more nodes than ranks");
+    return Refuse("more nodes than ranks");
   }
   wish.nodes = settings.nodes;
   if (settings.nodes > 1 && wish.launcher.empty() && wish.arguments.empty()) {
     wish.arguments = {"--peers-listen=127.0.0.1:0"};  // all on this machine
   }
-  return image_stacking::Main(settings, wish, json);
+  return StackAndTell(settings, wish, json);
+}
+
+}  // namespace
+}  // namespace image_stacking
+
+int main(int argc, char** argv) {
+  return spccl::bench::EndOutput("image-stacking", image_stacking::Main(argc, argv));
 }

@@ -48,8 +48,9 @@ class SpcclPerfTest : public testing::Test {
     std::string output;
     int code;
   };
-  static Result Run(const std::string& arguments) {
-    FILE* pipe = popen((std::string(kProgram) + " " + arguments + " 2>&1").c_str(), "r");
+  static Result Run(const std::string& arguments, const std::string& output_to = "") {
+    const std::string command = std::string(kProgram) + " " + arguments + " 2>&1 " + output_to;
+    FILE* pipe = popen(command.c_str(), "r");
     std::string output;
     std::array<char, 4096> part;
     while (const size_t read = fread(part.data(), 1, part.size(), pipe)) {
@@ -107,6 +108,15 @@ TEST_F(SpcclPerfTest, PrintsATable) {
   EXPECT_THAT(result.output, HasSubstr("seed 42"));
   EXPECT_THAT(result.output, HasSubstr("        8 "));
   EXPECT_THAT(result.output, HasSubstr("    65536 "));
+}
+
+TEST_F(SpcclPerfTest, WhatCannotBePrintedIsAFailure) {
+  const std::string few = "--ranks 2 --sizes 64K --iters 1 --warmup 0";
+  for (const std::string& arguments : {few, few + " --json", std::string("--help")}) {
+    const Result result = Run(arguments, ">/dev/full");
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_THAT(result.output, HasSubstr("standard output could not be written"));
+  }
 }
 
 TEST_F(SpcclPerfTest, SaysWhyThereIsNoMemory) {

@@ -68,4 +68,14 @@ TEST(ImageStacking, WrongUseIsExitCodeOne) {
   EXPECT_EQ(code, 0);
 }
 
+TEST(ImageStacking, WhatCannotBePrintedIsAFailure) {
+  for (const std::string options : {"--ranks 2 --nodes 1 --side 16 --repeats 1 --json", "--help"}) {
+    int code = -1;
+    const std::string errors = Printed(options + " 2>&1 >/dev/full", &code);
+    EXPECT_EQ(code, 2) << options;
+    EXPECT_NE(errors.find("image-stacking: standard output could not be written"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
