@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -174,6 +175,9 @@ absl::StatusOr<Corpus> LoadCorpus(const std::string& source, int per_class) {
     corpus.source = "dpkg";
   }
   if (corpus.source.empty()) {
+    std::error_code error;
+    const fs::directory_iterator opened(source, error);
+    if (error) return absl::NotFoundError(absl::StrCat(source, ": ", error.message()));
     classes = ScanFolders(source, "");
     corpus.source = source;
   }

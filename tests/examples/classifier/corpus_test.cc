@@ -92,7 +92,12 @@ TEST_F(CorpusTest, KeepsTheLimitAndIsTheSameEachTime) {
 }
 
 TEST_F(CorpusTest, RefusesAFolderWithoutClasses) {
-  EXPECT_FALSE(LoadCorpus((root_ / "nowhere").string(), 400).ok());
+  Write("birds/1", Text("sparrow", 1));
+  EXPECT_EQ(LoadCorpus(root_.string(), 400).status().message(),
+            "no two classes of at least 10 documents in " + root_.string());
+  const std::string nowhere = (root_ / "nowhere").string(), file = (root_ / "birds/1").string();
+  EXPECT_EQ(LoadCorpus(nowhere, 400).status().message(), nowhere + ": No such file or directory");
+  EXPECT_EQ(LoadCorpus(file, 400).status().message(), file + ": Not a directory");
 }
 
 TEST(WithoutHeader, DropsWhatNamesTheSection) {
