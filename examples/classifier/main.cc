@@ -21,6 +21,11 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
+int Refuse(const char* why) {
+  std::fprintf(stderr, "classifier: %s\nTry classifier --help.\n", why);
+  return 1;
+}
+
 int Run(const Settings& settings) {
   spccl::bench::HoldSignals();
   const absl::StatusOr<Corpus> corpus = LoadCorpus(settings.corpus, settings.per_class);
@@ -30,9 +35,6 @@ int Run(const Settings& settings) {
     const absl::StatusOr<bool> same = TrainLaunched(data, settings);
     if (!same.ok()) return Fail(same.status());
     return *same ? 0 : 3;
-  }
-  if (settings.nodes > static_cast<uint32_t>(settings.ranks)) {
-    return Fail(absl::InvalidArgumentError("more nodes than ranks"));
   }
   const int together = settings.ranks * settings.schedule.batch;
   if (data.train.size() < static_cast<size_t>(together)) {
@@ -114,8 +116,10 @@ int Main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "classifier: %s\nTry classifier --help.\n", error.what());
-    return 1;
+    return Refuse(error.what());
+  }
+  if (settings.meeting.empty() && settings.nodes > static_cast<uint32_t>(settings.ranks)) {
+    return Refuse("more nodes than ranks");
   }
   return Run(settings);
 }

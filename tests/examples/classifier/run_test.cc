@@ -29,7 +29,8 @@ std::string Install() {
   return program.string();
 }
 
-nlohmann::json RunClassifier(const std::string& arguments) {
+// What the program prints, and its exit code.
+std::string Printed(const std::string& arguments, int* code) {
   FILE* pipe = popen((Install() + " --json " + arguments).c_str(), "r");
   std::string output;
   std::array<char, 4096> part;
@@ -37,7 +38,14 @@ nlohmann::json RunClassifier(const std::string& arguments) {
     output.append(part.data(), read);
   }
   const int status = pclose(pipe);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << " " << output;
+  *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return output;
+}
+
+nlohmann::json RunClassifier(const std::string& arguments) {
+  int code = -1;
+  const std::string output = Printed(arguments, &code);
+  EXPECT_EQ(code, 0) << output;
   return nlohmann::json::parse(output, nullptr, /*allow_exceptions=*/false);
 }
 
@@ -76,6 +84,22 @@ TEST(Classifier, LearnsAndAllPlansAgree) {
   EXPECT_GT(seen["accuracy"], 0.95);
   EXPECT_GT(seen["gradient_sparsity"], 0.5);
   fs::remove_all(root);
+}
+
+TEST(Classifier, WrongUseIsExitCodeOne) {
+  for (const std::string arguments : {"--bogus", "--rate 0", "--ranks 2 --nodes 3"}) {
+    int code = -1;
+    const std::string output = Printed(arguments + " 2>&1", &code);
+    EXPECT_EQ(code, 1) << arguments;
+    EXPECT_EQ(output.find("classifier: "), 0u) << output;
+  }
+}
+
+TEST(Classifier, WhatCannotBePrintedIsAFailure) {
+  int code = -1;
+  EXPECT_EQ(Printed("--help 2>&1 >/dev/full", &code).find("classifier: standard output could not"),
+            0u);
+  EXPECT_EQ(code, 2);
 }
 
 // The text that this machine has: manual pages or package descriptions.
