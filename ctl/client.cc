@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "base/utf8.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/create_channel_posix.h"
 #include "proto/spccl/v1/flight_file.h"
 
@@ -55,6 +58,24 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& path, int64
         absl::StrCat("lost the daemon at ", path, ": ", status.error_message()));
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+absl::Status CheckText(const google::protobuf::Message& request) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& of = *request.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  of.ListFields(request, &fields);
+  for (const FieldDescriptor* const field : fields) {
+    const bool is_text = field->type() == FieldDescriptor::TYPE_STRING;
+    const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    if (field->is_repeated() || !(is_text || is_message)) continue;
+    if (is_message) {
+      SPCCL_RETURN_IF_ERROR(CheckText(of.GetMessage(request, field)));
+    } else if (!IsUtf8(of.GetString(request, field))) {
+      return absl::InvalidArgumentError(absl::StrCat(field->name(), " is not UTF-8"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const GlobalOptions& options) {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "ctl/context.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/spccl/v1/control.grpc.pb.h"
 
@@ -27,6 +28,9 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path, int type);
 
 // The canonical codes are the same; a lost or silent daemon's message names the socket.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& path, int64_t deadline_ns);
+
+// InvalidArgument: a string in it is not UTF-8, and cannot be sent.
+absl::Status CheckText(const google::protobuf::Message& request);
 
 class Client {
  public:
@@ -43,6 +47,7 @@ class Client {
                                                                           const Request&,
                                                                           Response*),
                                 const Request& request) {
+    if (const absl::Status text = CheckText(request); !text.ok()) return text;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(deadline_ns_));
     Response response;

@@ -5,32 +5,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "base/view.h"
 
 namespace spccl::daemon::metrics {
 namespace {
 
-// Bytes of the well-formed UTF-8 character that `text` begins with; 0: there is none.
-size_t CharacterBytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and what is above U+10FFFF.
-  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F)) return 0;
-  if ((first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) return 0;
-  return bytes;
-}
-
 // `quoted`: as a label's value, else as a help text.
 void AppendEscaped(std::string_view value, bool quoted, std::string* text) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   while (!value.empty()) {
-    const size_t bytes = CharacterBytes(value);
+    const size_t bytes = Utf8Length(value);
     const char first = value[0];
     if (first == '\n') {
       text->append("\\n");

@@ -71,6 +71,8 @@ TEST_F(ContextTest, WhatIsWrongIsNamed) {
       {{"wait", "--ready", "--timeout", "0s"},
        "--timeout: found \"0s\", expected a duration above 0, up to 24h, with its unit"},
       {{"algo", "get", "--comm", "-1"}, "--comm: found \"-1\", expected a whole number"},
+      {{"abort", "42", "--reason", "\xFF\xFE"}, "reason is not UTF-8"},
+      {{"threshold", "set", "auto", "--job", "\xFF"}, "job_id is not UTF-8"},
       {{"abort", "42", "--reason", std::string(201, 'x')},
        "--reason: 201 bytes, at most 200 are taken"},
       {{"trace", "--summary", "--out", "/dev/null"}, "--out excludes --summary"},
