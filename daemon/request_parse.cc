@@ -56,9 +56,9 @@ absl::StatusOr<shm::Request> ParseRequest(std::span<const std::byte> packet, siz
   if (request.request_id == 0) return absl::InvalidArgumentError("request: request_id is 0");
   SPCCL_RETURN_IF_ERROR(CheckBody(request));
   const size_t wanted = request.type == shm::RequestType::kRegisterMemfd ? 1 : 0;
-  const bool any = request.type == shm::RequestType::kRegisterCuda ||
-                   request.type == shm::RequestType::kHandOverMemory;
-  if (!any && fds != wanted) {
+  const bool any = request.type == shm::RequestType::kRegisterCuda;
+  const bool both = request.type == shm::RequestType::kHandOverMemory && fds == 2;
+  if (!any && !both && fds != wanted) {
     return absl::InvalidArgumentError(
         absl::StrCat("request: ", fds, " descriptors beside it, expected ", wanted));
   }

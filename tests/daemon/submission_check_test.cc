@@ -193,7 +193,7 @@ TEST(CheckSubmissionTest, RawAddresses) {
   slot.send = {.buffer_id = shm::kRawAddress, .offset = 0x1000};
   slot.recv = {.buffer_id = shm::kRawAddress, .offset = 0x2000};
   ExpectTaken(slot);
-  ExpectCaller(slot, "cannot see", /*attach=*/false);
+  ExpectCaller(slot, "has not handed over", /*attach=*/false);
   slot.send.offset = 0;
   ExpectCaller(slot, "send buffer");
   slot.send.offset = std::numeric_limits<uint64_t>::max() - 62;
