@@ -103,8 +103,10 @@ absl::Status Engine::Listen() {
 void Engine::StopListening() {
   if (!listener_.valid()) return;
   loop_->Unwatch(listener_.get(), listener_token_);
-  listener_.Reset();
   ::unlink(SessionSocketPath(options_.runtime_dir).c_str());
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  // Those who wait there may have sent descriptors already.
+  fd_closer_.Close(::geteuid(), std::move(listener_));
 }
 
 void Engine::OnConnect() {
@@ -147,12 +149,15 @@ void Engine::Admit(UniqueFd socket) {
         lacks ? "out of file descriptors (RLIMIT_NOFILE): a client is turned away"
               : "a client left while it connected",
         {{"reason", std::string(peer.status().message())}});
-    return;
+    return fd_closer_.CloseSocket(::geteuid(), std::move(socket));
   }
   const uint64_t limit = options_.limits.sessions;
   const uint64_t own_limit = MostSessionsOf(peer->uid);
   const uint64_t own = SessionsOf(peer->uid);
-  if (registry_.sessions.size() >= limit + kRefusable || own >= own_limit + kRefusable) return;
+  if (registry_.sessions.size() >= limit + kRefusable || own >= own_limit + kRefusable ||
+      fd_closer_.IsFullOf(peer->uid)) {
+    return fd_closer_.CloseSocket(peer->uid, std::move(socket));
+  }
   auto session = std::make_unique<Session>();
   session->id = registry_.next_session_id++;
   session->socket = std::move(socket);
@@ -174,7 +179,7 @@ void Engine::Admit(UniqueFd socket) {
   if (const absl::Status status = WatchSession(*session); !status.ok()) {
     Log(LogLevel::kError, "session", "a client is turned away",
         {{"reason", std::string(status.message())}});
-    return;
+    return fd_closer_.CloseSocket(session->peer.uid, std::move(session->socket));
   }
   ++JobOf(session->peer.job_id, session->peer.uid).sessions;
   registry_.sessions.emplace(session->id, std::move(session));
@@ -267,6 +272,7 @@ void Engine::CloseSession(uint64_t session_id, const std::string& reason, LogLev
   job.buffer_bytes -= session->buffer_bytes;
   --job.sessions;
   ForgetIfIdle(peer.job_id);
+  fd_closer_.CloseSocket(peer.uid, std::move(session->socket));
 }
 
 void Engine::Doom(uint64_t session_id, std::string reason) {

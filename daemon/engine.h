@@ -22,6 +22,7 @@
 #include "daemon/core_options.h"
 #include "daemon/event_log.h"
 #include "daemon/event_loop.h"
+#include "daemon/fd_closer.h"
 #include "daemon/flight_answers.h"
 #include "daemon/flight_files.h"
 #include "daemon/flight_keeper.h"
@@ -134,11 +135,10 @@ class Engine {
   void OnSocket(uint64_t session_id, uint32_t events);
   void OnReadable(uint64_t session_id);
   void HandlePacket(Session& session, std::span<const std::byte> bytes, shm::Packet packet);
-  void Answer(Session& session, const shm::Request& request, std::vector<UniqueFd> fds);
+  void Answer(Session& session, const shm::Request& request, PassedFds fds);
   absl::Status Hello(Session& session, const shm::Request& request);
   absl::StatusOr<MappingRef> OpenSegment(Session& session, UniqueFd* segment_fd);
-  absl::StatusOr<uint64_t> RegisterMemfd(Session& session, const shm::Request& request,
-                                         UniqueFd fd);
+  absl::StatusOr<uint64_t> RegisterMemfd(Session& session, const shm::Request& request, int fd);
   absl::StatusOr<uint64_t> RegisterAddress(Session& session, const shm::Request& request);
   absl::StatusOr<uint64_t> AddBuffer(Session& session, Buffer buffer);
   absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes);
@@ -151,7 +151,7 @@ class Engine {
   void HandOutRelays(Session& session, const shm::Request& request);
   absl::Status OpenRelays(CommEntry& entry);
   // engine_gpu.cc
-  void RegisterCuda(Session& session, const shm::Request& request, std::vector<UniqueFd> fds);
+  void RegisterCuda(Session& session, const shm::Request& request, PassedFds fds);
   absl::StatusOr<runtime::Gpu*> FindGpu(const cuda::Uuid& uuid);
   static const Buffer* FindSame(const Session& session, const Buffer& buffer, int gpu);
   void OnOpened(uint64_t session_id, uint64_t request_id, Buffer buffer,
@@ -328,9 +328,10 @@ class Engine {
   const uint64_t boot_id_;
   const int64_t began_ns_;
 
-  // Order of destruction: what holds mappings goes before the reaper, what holds GPU memory before
-  // the closer.
+  // Order of destruction: what holds mappings or passed descriptors goes before the reaper, what
+  // holds GPU memory before the closer.
   Reaper reaper_;
+  FdCloser fd_closer_{&reaper_};
   std::unique_ptr<GpuCloser> closer_;    // null: no GPU is used
   std::unique_ptr<GpuImports> imports_;  // likewise
   std::unique_ptr<Scheduler> scheduler_;

@@ -41,8 +41,7 @@ const Buffer* Engine::FindSame(const Session& session, const Buffer& buffer, int
   return nullptr;
 }
 
-void Engine::RegisterCuda(Session& session, const shm::Request& request,
-                          std::vector<UniqueFd> fds) {
+void Engine::RegisterCuda(Session& session, const shm::Request& request, PassedFds fds) {
   const uint64_t request_id = request.request_id;
   const auto& body = request.register_cuda;
   Buffer buffer;

@@ -20,6 +20,8 @@ namespace {
 
 constexpr int kPacketsATurn = 16;
 constexpr long kHugetlbfsMagic = 0x958458f6;
+constexpr char kTooManyOdd[] =
+    "its user has passed too many descriptors that cannot be closed: sockets that linger, say";
 
 // The client's own name for itself, for logs: printable ASCII only.
 std::string Printable(std::string_view text) {
@@ -81,6 +83,10 @@ void Engine::OnReadable(uint64_t session_id) {
   for (int i = 0; i < kPacketsATurn; ++i) {
     Session* const session = registry_.FindSession(session_id);
     if (session == nullptr) return;
+    if (fd_closer_.IsFullOf(session->peer.uid)) {
+      CloseSession(session_id, kTooManyOdd, LogLevel::kWarning);
+      return;
+    }
     std::array<std::byte, sizeof(shm::Request) + 1> bytes;
     absl::StatusOr<shm::Packet> packet =
         shm::ReceivePacket(session->socket.get(), bytes.data(), bytes.size());
@@ -96,10 +102,11 @@ void Engine::OnReadable(uint64_t session_id) {
 }
 
 void Engine::HandlePacket(Session& session, std::span<const std::byte> bytes, shm::Packet packet) {
+  PassedFds fds(std::move(packet.fds), session.peer.uid, &fd_closer_);
   absl::StatusOr<shm::Request> request =
       packet.truncated
           ? absl::InvalidArgumentError("request: too long, or too many descriptors beside it")
-          : ParseRequest(bytes, packet.fds.size());
+          : ParseRequest(bytes, fds.size());
   if (request.ok() && !session.port && request->type != shm::RequestType::kHello) {
     request = absl::FailedPreconditionError("the first request must be Hello");
   }
@@ -110,10 +117,10 @@ void Engine::HandlePacket(Session& session, std::span<const std::byte> bytes, sh
                  LogLevel::kWarning);
     return;
   }
-  Answer(session, *request, std::move(packet.fds));
+  Answer(session, *request, std::move(fds));
 }
 
-void Engine::Answer(Session& session, const shm::Request& request, std::vector<UniqueFd> fds) {
+void Engine::Answer(Session& session, const shm::Request& request, PassedFds fds) {
   const uint64_t id = request.request_id;
   const auto reply_value = [&](const absl::StatusOr<uint64_t>& value) {
     Reply(session, id, value.status(), value.ok() ? *value : 0);
@@ -148,13 +155,13 @@ void Engine::Answer(Session& session, const shm::Request& request, std::vector<U
     case shm::RequestType::kCommCodec:
       return Reply(session, id, SetCodec(session, request));
     case shm::RequestType::kRegisterMemfd:
-      return reply_value(RegisterMemfd(session, request, std::move(fds.front())));
+      return reply_value(RegisterMemfd(session, request, fds[0]));
     case shm::RequestType::kRegisterAddress:
       return reply_value(RegisterAddress(session, request));
     case shm::RequestType::kDeregister:
       return Reply(session, id, Deregister(session, request.deregister.buffer_id));
     case shm::RequestType::kHandOverMemory:
-      return Reply(session, id, TakeMemory(session, fds));
+      return Reply(session, id, TakeMemory(session, fds.all()));
     case shm::RequestType::kCommRelays:
       return HandOutRelays(session, request);
     case shm::RequestType::kRegisterCuda:
@@ -289,7 +296,7 @@ absl::StatusOr<MappingRef> Engine::MapOnce(Session& session, int fd, uint64_t le
 }
 
 absl::StatusOr<uint64_t> Engine::RegisterMemfd(Session& session, const shm::Request& request,
-                                               UniqueFd fd) {
+                                               int fd) {
   Buffer buffer;
   buffer.address = request.buffer.address;
   buffer.size_bytes = request.buffer.size_bytes;
@@ -300,7 +307,7 @@ absl::StatusOr<uint64_t> Engine::RegisterMemfd(Session& session, const shm::Requ
   }
   SPCCL_RETURN_IF_ERROR(CheckBufferLimits(session, buffer.size_bytes));
   SPCCL_ASSIGN_OR_RETURN(buffer.mapping,
-                         MapOnce(session, fd.get(), buffer.size_bytes, &buffer.memory_id));
+                         MapOnce(session, fd, buffer.size_bytes, &buffer.memory_id));
   return AddBuffer(session, std::move(buffer));
 }
 

@@ -117,8 +117,7 @@ absl::StatusOr<uint64_t> OpenDescriptors(runtime::Gpus& gpus, const GpuHandle& h
   absl::Status status;
   size_t mapped = 0;
   for (; mapped < handle.piece_bytes.size(); ++mapped) {
-    status =
-        MapPiece(driver, device, handle.descriptors[mapped].get(), at, handle.piece_bytes[mapped]);
+    status = MapPiece(driver, device, handle.descriptors[mapped], at, handle.piece_bytes[mapped]);
     if (!status.ok()) break;
     at += handle.piece_bytes[mapped];
   }
@@ -151,7 +150,7 @@ std::string GpuName(const cuda::Uuid& uuid) {
   return text;
 }
 
-absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vector<UniqueFd> fds) {
+absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, PassedFds fds) {
   const auto& body = request.register_cuda;
   GpuHandle handle{.kind = body.kind,
                    .ipc = {},
@@ -229,17 +228,18 @@ void GpuImports::Deliver() {
 
 void GpuImports::Open(runtime::Gpu& gpu, GpuHandle handle,
                       std::function<void(const absl::StatusOr<GpuMemoryRef>&)> then) {
-  auto shared = std::make_shared<const GpuHandle>(std::move(handle));
+  auto shared = std::make_shared<GpuHandle>(std::move(handle));
   Post(gpu, [this, &gpu, shared, then = std::move(then)]() -> std::function<void()> {
     return [then, memory = OpenHere(gpu, *shared)] { then(memory); };
   });
 }
 
-absl::StatusOr<GpuMemoryRef> GpuImports::OpenHere(runtime::Gpu& gpu, const GpuHandle& handle) {
+absl::StatusOr<GpuMemoryRef> GpuImports::OpenHere(runtime::Gpu& gpu, GpuHandle& handle) {
   const std::shared_ptr<const cuda::Driver> driver = gpus_.driver();
   const bool is_ipc = handle.kind == shm::CudaHandleKind::kIpc;
   const auto pointer = is_ipc ? OpenIpc(*driver, handle) : OpenDescriptors(gpus_, handle);
   if (!pointer.ok()) return NotOpened(pointer.status());
+  handle.descriptors.CloseHere();  // the driver knows them
   auto* const memory =
       new GpuMemory{.gpu = gpu.index(), .pointer = *pointer, .size_bytes = handle.size_bytes};
   return GpuMemoryRef(memory, [this, driver, is_ipc, &gpu,

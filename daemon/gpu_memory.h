@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/cuda/driver.h"
-#include "base/unique_fd.h"
 #include "collective/runtime/cuda/gpus.h"
+#include "daemon/fd_closer.h"
 #include "daemon/gpu_closer.h"
 #include "daemon/reaper.h"
 #include "proto/shm/order.h"
@@ -29,12 +29,12 @@ std::string GpuName(const cuda::Uuid& uuid);
 struct GpuHandle {
   shm::CudaHandleKind kind;
   cuda::IpcMemHandle ipc;
-  std::vector<UniqueFd> descriptors;  // one a piece
+  PassedFds descriptors;  // one a piece
   std::vector<uint64_t> piece_bytes;
   uint64_t size_bytes;  // of all pieces
 };
 // InvalidArgument: the fields do not fit together. `fds` came beside the request.
-absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, std::vector<UniqueFd> fds);
+absl::StatusOr<GpuHandle> CheckGpuHandle(const shm::Request& request, PassedFds fds);
 
 // Opened memory. Whoever drops the last reference, on whatever thread, the closer closes it.
 struct GpuMemory {
@@ -84,7 +84,7 @@ class GpuImports {
   void Deliver();
 
  private:
-  absl::StatusOr<GpuMemoryRef> OpenHere(runtime::Gpu& gpu, const GpuHandle& handle);
+  absl::StatusOr<GpuMemoryRef> OpenHere(runtime::Gpu& gpu, GpuHandle& handle);
   absl::StatusOr<OrderMapRef> RegisterHere(const MappingRef& mapping);
   // The pointer that streams have it by.
   absl::StatusOr<uint64_t> RegisterOn(const runtime::Gpu& gpu, const SharedMapping& mapping);

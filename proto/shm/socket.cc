@@ -17,6 +17,10 @@ namespace spccl::shm {
 namespace {
 
 constexpr char kWouldBlock[] = "would block";
+// The kernel's SCM_MAX_FD. Those for which there is no room it closes itself, on the thread that
+// receives, and that can take for ever.
+constexpr size_t kMostAPacket = 253;
+constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which the headers may not know yet
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -104,6 +108,12 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned 
   SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   SPCCL_RETURN_IF_ERROR(RemoveStaleSocket(path, type));
   SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(type));
+  // Who reads a stream takes no descriptors from it, so the kernel would close them there. One
+  // before 6.16 still does: it knows no such option.
+  const int off = 0;
+  if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM) {
+    (void)::setsockopt(fd.get(), SOL_SOCKET, kPassRights, &off, sizeof off);
+  }
   // The file is made with the descriptor's mode (less the umask): it is never more open than asked.
   if (::fchmod(fd.get(), mode) != 0) return ErrnoStatus(errno, "fchmod of a socket");
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -138,7 +148,7 @@ absl::Status SendPacket(int socket, const void* data, size_t bytes, std::vector<
 
 absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
   iovec piece{.iov_base = data, .iov_len = capacity};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPassedFds)];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostAPacket)];
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -150,7 +160,6 @@ absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
   }
   Packet packet;
   packet.bytes = static_cast<size_t>(received);
-  packet.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
   packet.lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
@@ -162,6 +171,8 @@ absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
       packet.fds.emplace_back(fd);
     }
   }
+  packet.truncated =
+      (message.msg_flags & MSG_TRUNC) != 0 || packet.lost_fds || packet.fds.size() > kMaxPassedFds;
   return packet;
 }
 

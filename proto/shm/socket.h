@@ -17,10 +17,9 @@ inline constexpr int kMaxPassedFds = 48;  // as many as a kRegisterCuda may have
 struct Packet {
   size_t bytes = 0;        // 0: the other side has closed
   bool truncated = false;  // longer than the caller's buffer, or more descriptors than allowed
-  // Of `truncated`: descriptors are missing. From a peer that keeps to kMaxPassedFds it means that
-  // this process may open no more (RLIMIT_NOFILE).
+  // Of `truncated`: descriptors are missing, as this process may open no more (RLIMIT_NOFILE).
   bool lost_fds = false;
-  std::vector<UniqueFd> fds;  // close-on-exec
+  std::vector<UniqueFd> fds;  // close-on-exec; all that came, also where they are too many
 };
 
 // Connects to a listening SOCK_SEQPACKET socket. Waits at most `timeout_ns` while the listener's
@@ -30,7 +29,8 @@ absl::StatusOr<UniqueFd> ConnectSession(const std::string& path,
 // Binds and listens; replaces a stale socket file that nobody listens on. AlreadyExists: a live
 // one. FailedPrecondition: a file of another kind, which is left as it is.
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode);
-// The same for a socket of another type, with or without SOCK_NONBLOCK.
+// The same for a socket of another type, with or without SOCK_NONBLOCK. Over a stream no descriptor
+// is passed, where the kernel can forbid it.
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned mode);
 
 // Sends one packet; never raises SIGPIPE. On a non-blocking socket that is full: Unavailable.

@@ -116,7 +116,8 @@ TEST_F(SocketTest, TooManyDescriptorsAreMarkedTruncatedAndNotLeaked) {
     auto packet = ReceivePacket(right_.get(), data, sizeof data);
     ASSERT_TRUE(packet.ok()) << packet.status();
     EXPECT_TRUE(packet->truncated);
-    EXPECT_LE(packet->fds.size(), size_t{kMaxPassedFds});
+    EXPECT_FALSE(packet->lost_fds);
+    EXPECT_EQ(packet->fds.size(), size_t{kTooMany});  // none is closed by the kernel
   }
   // With every copy of the writing end closed, the reading end is at its end of file.
   ASSERT_EQ(::fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
@@ -183,6 +184,27 @@ TEST_F(SocketTest, TheSocketFileHasTheModeAskedFor) {
     ASSERT_EQ(::stat(Path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777u, mode);
   }
+}
+
+TEST_F(SocketTest, AStreamTakesNoDescriptors) {
+  auto listener = ListenUnix(Path(), SOCK_STREAM, 0600);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  constexpr int kPassRights = 83;
+  int passes = 1;
+  socklen_t bytes = sizeof passes;
+  if (::getsockopt(listener->get(), SOL_SOCKET, kPassRights, &passes, &bytes) != 0) {
+    GTEST_SKIP() << "a kernel before 6.16";
+  }
+  const UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, Path().c_str(), sizeof address.sun_path - 1);
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+            0);
+  EXPECT_FALSE(SendPacket(client.get(), "x", 1, {client.get()}).ok());  // before it is accepted
+  const UniqueFd accepted(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  EXPECT_FALSE(SendPacket(client.get(), "x", 1, {client.get()}).ok());
+  EXPECT_TRUE(SendPacket(client.get(), "x", 1).ok());
 }
 
 TEST_F(SocketTest, NobodyListening) {

@@ -1,0 +1,81 @@
+// The thread that closes descriptors which clients have passed and which need not be what they
+// should: to close a socket with SO_LINGER, or a file of a FUSE, can take for as long as whoever
+// made it likes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "daemon/reaper.h"
+
+namespace spccl::daemon {
+
+class FdCloser {
+ public:
+  // So many of one user's may wait to be closed; then it is to pass no more.
+  static constexpr size_t kMostOfAUser = 256;
+
+  // `reaper` is borrowed: it closes shared memory, which waits for nobody but may be much to free.
+  explicit FdCloser(Reaper* reaper);
+  // Waits for nothing: what cannot be closed goes with the process.
+  ~FdCloser();
+  FdCloser(const FdCloser&) = delete;
+  FdCloser& operator=(const FdCloser&) = delete;
+
+  // Closes what that user has passed. Thread-safe; never blocks.
+  void Close(uid_t user, UniqueFd fd);
+  // Ends a session's connection at once, and closes its socket: here, unless packets have not been
+  // read, with which the kernel would close the descriptors beside them. Thread-safe; never blocks.
+  void CloseSocket(uid_t user, UniqueFd socket);
+  // Whether the user has as many waiting as it may.
+  bool IsFullOf(uid_t user) const;
+
+ private:
+  struct State;
+  static void Run(const std::shared_ptr<State>& state);
+  void Add(uid_t user, UniqueFd fd, bool holds_packets);
+
+  Reaper& reaper_;
+  const std::shared_ptr<State> state_;  // the thread's too, which may outlive this
+};
+
+// Descriptors that a user has passed. Those left at the end are closed by the closer, which
+// outlives them.
+class PassedFds {
+ public:
+  PassedFds(std::vector<UniqueFd> fds, uid_t user, FdCloser* closer)
+      : fds_(std::move(fds)), user_(user), closer_(closer) {}
+  PassedFds(PassedFds&& other) noexcept = default;
+  PassedFds& operator=(PassedFds&& other) noexcept {
+    std::swap(fds_, other.fds_);
+    std::swap(user_, other.user_);
+    std::swap(closer_, other.closer_);
+    return *this;
+  }
+  ~PassedFds() {
+    for (UniqueFd& fd : fds_) {
+      if (fd.valid()) closer_->Close(user_, std::move(fd));
+    }
+  }
+
+  size_t size() const { return fds_.size(); }
+  bool empty() const { return fds_.empty(); }
+  int operator[](size_t i) const { return fds_[i].get(); }
+  // For those who take what turns out to be what it should be.
+  std::span<UniqueFd> all() { return fds_; }
+  // Closes them on this thread: they have turned out to be what they should be.
+  void CloseHere() { fds_.clear(); }
+
+ private:
+  std::vector<UniqueFd> fds_;
+  uid_t user_;
+  FdCloser* closer_;
+};
+
+}  // namespace spccl::daemon

@@ -1,0 +1,114 @@
+#include "daemon/fd_closer.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/lingering_socket.h"
+
+namespace spccl::daemon {
+namespace {
+
+constexpr uid_t kUser = 1000, kOther = 1001;
+constexpr int kPatienceMs = 10'000;
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    SPCCL_CHECK(::pipe2(ends, O_CLOEXEC) == 0);
+    read.Reset(ends[0]);
+    write.Reset(ends[1]);
+  }
+  UniqueFd read, write;
+};
+
+// Once the writing end is closed.
+bool AwaitEnd(const UniqueFd& read) {
+  pollfd query{.fd = read.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&query, 1, kPatienceMs) == 1 && (query.revents & POLLHUP) != 0;
+}
+
+TEST(FdCloserTest, ClosesWhatIsLeftOfThosePassed) {
+  Reaper reaper;
+  FdCloser closer(&reaper);
+  Pipe pipe, here;
+  {
+    std::vector<UniqueFd> fds;
+    fds.push_back(std::move(pipe.write));
+    const PassedFds passed(std::move(fds), kUser, &closer);
+    EXPECT_EQ(passed.size(), 1u);
+  }
+  EXPECT_TRUE(AwaitEnd(pipe.read));
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(here.write));
+  PassedFds passed(std::move(fds), kUser, &closer);
+  passed.CloseHere();
+  EXPECT_TRUE(passed.empty());
+  pollfd query{.fd = here.read.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&query, 1, 0), 1);
+}
+
+TEST(FdCloserTest, ASocketThatLingersHoldsUpNobody) {
+  Reaper reaper;
+  FdCloser closer(&reaper);
+  LingeringSocket lingering = MakeLingeringSocket(), beside = MakeLingeringSocket();
+  closer.Close(kUser, std::move(lingering.socket));
+  // A session's that was closed with a request unread.
+  closer.CloseSocket(kUser, MakeHolderOf(std::move(beside.socket)));
+  Pipe pipe;
+  closer.Close(kOther, std::move(pipe.write));
+  EXPECT_TRUE(AwaitEnd(pipe.read));
+}
+
+// What waits beside a packet at a socket that was passed, nobody can tell not to linger.
+TEST(FdCloserTest, OneThatIsStuckHoldsUpNeitherMemoryNorSessionsNorItsEnd) {
+  Reaper reaper;
+  LingeringSocket lingering = MakeLingeringSocket();
+  {
+    FdCloser closer(&reaper);
+    closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+    EXPECT_FALSE(closer.IsFullOf(kUser));
+    for (size_t i = 1; i < FdCloser::kMostOfAUser; ++i) {
+      closer.Close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+    }
+    EXPECT_TRUE(closer.IsFullOf(kUser));
+    EXPECT_FALSE(closer.IsFullOf(kOther));
+    // Of no use to a closer that is stuck: closed elsewhere.
+    auto memory = CreateSealedMemfd("closer-test", 4096);
+    ASSERT_TRUE(memory.ok());
+    const std::string path = "/proc/self/fd/" + std::to_string(memory->get());
+    closer.Close(kOther, *std::move(memory));
+    while (::access(path.c_str(), F_OK) == 0) ::poll(nullptr, 0, 1);
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    const UniqueFd theirs(ends[0]);
+    closer.CloseSocket(kOther, UniqueFd(ends[1]));
+    EXPECT_LT(::fcntl(ends[1], F_GETFD), 0);
+    EXPECT_TRUE(closer.IsFullOf(kUser));
+  }
+}
+
+// A packet of 0 bytes is one, too.
+TEST(FdCloserTest, AnEmptyPacketsDescriptorIsNotClosedByTheCaller) {
+  Reaper reaper;
+  FdCloser closer(&reaper);
+  LingeringSocket lingering = MakeLingeringSocket();
+  closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+  LingeringSocket second = MakeLingeringSocket();
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd theirs(ends[0]);
+  ASSERT_TRUE(shm::SendPacket(theirs.get(), "", 0, {second.socket.get()}).ok());
+  second.socket.Reset();
+  closer.CloseSocket(kOther, UniqueFd(ends[1]));
+  EXPECT_GE(::fcntl(ends[1], F_GETFD), 0);  // the closer, which is stuck, has it
+}
+
+}  // namespace
+}  // namespace spccl::daemon
