@@ -1,10 +1,18 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <mutex>
+
+#include "base/unique_fd.h"
 
 namespace spccl {
 namespace {
@@ -98,6 +106,63 @@ std::string JsonLine(std::string_view level, std::string_view component, std::st
   return line;
 }
 
+std::string Line(LogLevel level, std::string_view component, std::string_view message,
+                 std::initializer_list<LogField> fields) {
+  const std::string_view name = kNames[static_cast<int>(level)];
+  std::string line = g_format.load(std::memory_order_relaxed) == LogFormat::kJson
+                         ? JsonLine(name, component, message, fields)
+                         : TextLine(name, component, message, fields);
+  line.push_back('\n');
+  return line;
+}
+
+// What is written at once of some bytes; -1: nothing.
+ssize_t WriteNow(std::string_view bytes) {
+  if (::isatty(STDERR_FILENO) != 0) {
+    // A terminal may have room for less than the line. It is opened anew, as not to block is of the
+    // open file, and others have this one.
+    const UniqueFd terminal(
+        ::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (terminal.valid()) return ::write(terminal.get(), bytes.data(), bytes.size());
+  }
+  pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return -1;
+  return ::write(STDERR_FILENO, bytes.data(), std::min<size_t>(bytes.size(), PIPE_BUF));
+}
+
+// What whoever reads the log has missed.
+class Output {
+ public:
+  void Write(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    if (lost_ > 0) {
+      const std::string told = Line(LogLevel::kWarning, "log", "lines were lost: nobody read them",
+                                    {{"lines", std::to_string(lost_)}});
+      if (WriteWhole(told)) lost_ = 0;
+    }
+    if (lost_ > 0 || !WriteWhole(line)) ++lost_;
+  }
+
+ private:
+  bool WriteWhole(const std::string& line) {
+    if (torn_ && WriteNow("\n") != 1) return false;
+    torn_ = false;
+    for (std::string_view left = line; !left.empty();) {
+      const ssize_t written = WriteNow(left);
+      if (written <= 0) return false;
+      left.remove_prefix(static_cast<size_t>(written));
+      torn_ = !left.empty();
+    }
+    return true;
+  }
+
+  std::mutex mutex_;
+  uint64_t lost_ = 0;
+  bool torn_ = false;  // the last line was written in part
+};
+
+Output g_output;
+
 }  // namespace
 
 void ConfigureLog(LogLevel least, LogFormat format) {
@@ -108,13 +173,7 @@ void ConfigureLog(LogLevel least, LogFormat format) {
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields) {
   if (level < g_least.load(std::memory_order_relaxed)) return;
-  const std::string_view name = kNames[static_cast<int>(level)];
-  std::string line = g_format.load(std::memory_order_relaxed) == LogFormat::kJson
-                         ? JsonLine(name, component, message, fields)
-                         : TextLine(name, component, message, fields);
-  line.push_back('\n');
-  // A log line that cannot be written has nowhere to be reported.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  g_output.Write(Line(level, component, message, fields));
 }
 
 }  // namespace spccl

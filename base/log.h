@@ -18,7 +18,9 @@ using LogField = std::pair<std::string_view, std::string>;
 void ConfigureLog(LogLevel least, LogFormat format);
 
 // Writes one line: time, level, component, message, then each field as key=value. Thread-safe; a
-// line is written by one write(2), so lines of several threads or processes do not mix. Control
+// line of at most PIPE_BUF bytes is written by one write(2), so those of several processes do not
+// mix. Never waits for whoever reads the log: what there is no room for is lost, and once there is
+// some again a line says how many were. Control
 // characters and bytes that are not UTF-8 are escaped: what a client sends cannot forge a line.
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});

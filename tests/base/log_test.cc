@@ -1,9 +1,18 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+#include "base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -11,6 +20,7 @@
 namespace spccl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -80,6 +90,95 @@ TEST_F(LogTest, BytesThatAreNotUtf8AreReplaced) {
   }
   const std::string good = "a \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xEF\xBF\xBF \xF4\x8F\xBF\xBF";
   EXPECT_EQ(nlohmann::json::parse(Logged(LogLevel::kInfo, good))["message"], good);
+}
+
+// Has standard error go elsewhere meanwhile.
+class RedirectStderr {
+ public:
+  explicit RedirectStderr(int to) : before_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) {
+    std::fflush(stderr);
+    SPCCL_CHECK(::dup2(to, STDERR_FILENO) == STDERR_FILENO);
+  }
+  ~RedirectStderr() { ::dup2(before_.get(), STDERR_FILENO); }
+
+ private:
+  const UniqueFd before_;
+};
+
+// All that can be read now.
+std::string Drain(int fd) {
+  std::string all;
+  char block[4096];
+  for (pollfd query{.fd = fd, .events = POLLIN, .revents = 0}; ::poll(&query, 1, 0) == 1;) {
+    const ssize_t got = ::read(fd, block, sizeof block);
+    if (got <= 0) break;
+    all.append(block, static_cast<size_t>(got));
+  }
+  return all;
+}
+
+size_t CountLines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Would wait for ever if it waited.
+TEST_F(LogTest, LinesThatAFullPipeHasNoRoomForAreCountedAndTold) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    ConfigureLog(LogLevel::kInfo, format);
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const UniqueFd read(ends[0]), write(ends[1]);
+    const RedirectStderr redirect(write.get());
+    constexpr size_t kLines = 2000;
+    const std::string message(100, 'm');
+    for (size_t i = 0; i < kLines; ++i) Log(LogLevel::kInfo, "test", message);
+    const size_t kept = CountLines(Drain(read.get()));
+    EXPECT_GT(kept, 0u);
+    ASSERT_LT(kept, kLines);
+    Log(LogLevel::kInfo, "test", "again");
+    const std::string after = Drain(read.get());
+    ASSERT_EQ(CountLines(after), 2u) << after;
+    const std::string told = after.substr(0, after.find('\n'));
+    const std::string lost = std::to_string(kLines - kept);
+    if (format == LogFormat::kJson) {
+      const auto json = nlohmann::json::parse(told);
+      EXPECT_EQ(json["level"], "warning");
+      EXPECT_EQ(json["lines"], lost);
+    } else {
+      EXPECT_THAT(told, HasSubstr(" warning log: lines were lost"));
+      EXPECT_THAT(told, EndsWith("lines=\"" + lost + "\""));
+    }
+    EXPECT_THAT(after, HasSubstr("again"));
+    Log(LogLevel::kInfo, "test", "no more are lost");
+    EXPECT_EQ(CountLines(Drain(read.get())), 1u);
+  }
+}
+
+// The one that it was in the middle of ends, so that the next begins a line.
+TEST_F(LogTest, ALineLongerThanThePipeHasRoomForIsCutAndCountedAsLost) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd read(ends[0]), write(ends[1]);
+  const RedirectStderr redirect(write.get());
+  Log(LogLevel::kInfo, "test", std::string(1 << 20, 'm'));
+  EXPECT_EQ(CountLines(Drain(read.get())), 0u);
+  Log(LogLevel::kInfo, "test", "again");
+  EXPECT_THAT(Drain(read.get()), MatchesRegex("\n[^\n]*lines=\"1\"\n[^\n]* info test: again\n"));
+}
+
+TEST_F(LogTest, ATerminalThatNobodyReadsIsNotWaitedFor) {
+  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(master.valid());
+  ASSERT_EQ(::grantpt(master.get()), 0);
+  ASSERT_EQ(::unlockpt(master.get()), 0);
+  const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(terminal.valid());
+  const RedirectStderr redirect(terminal.get());
+  for (int i = 0; i < 2000; ++i) Log(LogLevel::kInfo, "test", std::string(100, 'm'));
+  EXPECT_EQ(::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK, 0);
+  while (!Drain(master.get()).empty()) continue;
+  Log(LogLevel::kInfo, "test", "again");
+  EXPECT_THAT(Drain(master.get()), AllOf(HasSubstr("lines were lost"), HasSubstr("again")));
 }
 
 TEST_F(LogTest, LinesOfSeveralThreadsDoNotMix) {

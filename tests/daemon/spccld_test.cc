@@ -1,20 +1,27 @@
 // How the real spccld ends. What happens when its clients are killed: tests/fault.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/frozen_threads.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/status_test.h"
+#include "tests/support/temp_folder.h"
 
 namespace spccl::daemon {
 namespace {
@@ -50,9 +57,71 @@ TEST(SpccldTest, StopsOnSigtermAndTakesItsSocketsAway) {
   EXPECT_NE(::access((daemon->runtime_dir() + "/control.sock").c_str(), F_OK), 0);
 }
 
-TEST(SpccldTest, WhatCannotBePrintedIsAFailure) {
+std::string Binary() {
   const auto self = std::filesystem::canonical("/proc/self/exe");
-  const std::string binary = self.parent_path().parent_path() / "bin/spccld";
+  return self.parent_path().parent_path() / "bin/spccld";
+}
+
+// A pipe that is full, and has not been set not to block.
+void MakeFullPipe(UniqueFd* read, UniqueFd* write) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  read->Reset(ends[0]);
+  write->Reset(ends[1]);
+  const std::vector<char> block(4096);
+  while (::write(write->get(), block.data(), block.size()) > 0) continue;
+  ASSERT_EQ(::fcntl(write->get(), F_SETFL, 0), 0);
+}
+
+// One whose standard error a test has made, which serves.
+class OddDaemon {
+ public:
+  explicit OddDaemon(int standard_error) {
+    const std::string binary = Binary(), state = folder_.path() + "/state";
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::dup2(standard_error, STDERR_FILENO);
+      ::execl(binary.c_str(), binary.c_str(), "--runtime-dir", folder_.path().c_str(),
+              "--state-dir", state.c_str(), nullptr);
+      std::_Exit(1);
+    }
+    pidfd_.Reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    const std::string control = folder_.path() + "/control.sock";  // the last that it opens
+    while (::access(control.c_str(), F_OK) != 0 && !HasEnded(1)) continue;
+  }
+  const std::string& folder() const { return folder_.path(); }
+  // Whether it has ended well within the time.
+  bool Stop() {
+    ::kill(pid_, SIGTERM);
+    const bool ended = HasEnded(kPatienceMs);
+    ::kill(pid_, SIGKILL);
+    int status = 0;
+    return ::waitpid(pid_, &status, 0) == pid_ && ended && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+  }
+
+ private:
+  bool HasEnded(int timeout_ms) const {
+    pollfd query{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&query, 1, timeout_ms) == 1;
+  }
+
+  const spccl::testing::TempFolder folder_;
+  pid_t pid_ = -1;
+  UniqueFd pidfd_;
+};
+
+TEST(SpccldTest, ALogThatNobodyReadsHoldsUpNeitherClientsNorItsEnd) {
+  UniqueFd read, write;
+  MakeFullPipe(&read, &write);
+  OddDaemon daemon(write.get());
+  EXPECT_THAT(RawClient::Open(SessionSocketPath(daemon.folder())), IsOk());
+  EXPECT_TRUE(daemon.Stop());
+}
+
+TEST(SpccldTest, WhatCannotBePrintedIsAFailure) {
+  const std::string binary = Binary();
   for (const char* flag : {"--print-config", "--help", "--version"}) {
     const std::string command = binary + " " + flag + " 2>&1 >/dev/full";
     FILE* const errors = ::popen(command.c_str(), "r");
