@@ -104,9 +104,9 @@ void Engine::OnReadable(uint64_t session_id) {
 void Engine::HandlePacket(Session& session, std::span<const std::byte> bytes, shm::Packet packet) {
   PassedFds fds(std::move(packet.fds), session.peer.uid, &fd_closer_);
   absl::StatusOr<shm::Request> request =
-      packet.truncated
+      packet.truncated && !packet.lost_fds
           ? absl::InvalidArgumentError("request: too long, or too many descriptors beside it")
-          : ParseRequest(bytes, fds.size());
+          : ParseRequest(bytes, packet.lost_fds ? std::nullopt : std::optional(fds.size()));
   if (request.ok() && !session.port && request->type != shm::RequestType::kHello) {
     request = absl::FailedPreconditionError("the first request must be Hello");
   }
@@ -116,6 +116,12 @@ void Engine::HandlePacket(Session& session, std::span<const std::byte> bytes, sh
     CloseSession(session.id, absl::StrCat("broke the protocol: ", request.status().message()),
                  LogLevel::kWarning);
     return;
+  }
+  if (packet.lost_fds) {
+    return Reply(session, request->request_id,
+                 absl::ResourceExhaustedError(
+                     "the daemon is out of descriptors (RLIMIT_NOFILE): what came with the request "
+                     "was lost"));
   }
   Answer(session, *request, std::move(fds));
 }

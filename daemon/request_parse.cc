@@ -42,7 +42,8 @@ absl::Status CheckBody(const shm::Request& request) {
 
 }  // namespace
 
-absl::StatusOr<shm::Request> ParseRequest(std::span<const std::byte> packet, size_t fds) {
+absl::StatusOr<shm::Request> ParseRequest(std::span<const std::byte> packet,
+                                          std::optional<size_t> fds) {
   shm::Request request;
   if (packet.size() != sizeof request) {
     return absl::InvalidArgumentError(
@@ -56,11 +57,11 @@ absl::StatusOr<shm::Request> ParseRequest(std::span<const std::byte> packet, siz
   if (request.request_id == 0) return absl::InvalidArgumentError("request: request_id is 0");
   SPCCL_RETURN_IF_ERROR(CheckBody(request));
   const size_t wanted = request.type == shm::RequestType::kRegisterMemfd ? 1 : 0;
-  const bool any = request.type == shm::RequestType::kRegisterCuda;
+  const bool any = !fds.has_value() || request.type == shm::RequestType::kRegisterCuda;
   const bool both = request.type == shm::RequestType::kHandOverMemory && fds == 2;
-  if (!any && !both && fds != wanted) {
+  if (!any && !both && *fds != wanted) {
     return absl::InvalidArgumentError(
-        absl::StrCat("request: ", fds, " descriptors beside it, expected ", wanted));
+        absl::StrCat("request: ", *fds, " descriptors beside it, expected ", wanted));
   }
   return request;
 }

@@ -1,8 +1,15 @@
 // Descriptors that clients pass, and that are not what the protocol expects.
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
+#include "base/status.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,6 +97,44 @@ TEST(PassedFdsTest, NeitherOthersNorTheDaemonsEndWaitForOneThatCannotBeClosed) {
   EXPECT_THAT(other.UniqueId(), IsOk());
   env.Destroy();
   EXPECT_TRUE(other.AwaitHangup());
+}
+
+// Takes all that the process, and so the daemon in it, may open.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    SPCCL_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit few = before_;
+    few.rlim_cur = std::min<rlim_t>(few.rlim_cur, 512);
+    SPCCL_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.emplace_back(fd);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+  std::vector<UniqueFd> taken_;
+};
+
+TEST(PassedFdsTest, WhereTheDaemonHasNoRoomForThemTheClientIsToldAndGoesOn) {
+  DaemonEnv env;
+  RawClient client = Open(env);
+  const auto memory = CreateSealedMemfd("passed", 4096);
+  ASSERT_TRUE(memory.ok());
+  ASSERT_THAT(client.UniqueId(), IsOk());  // what the daemon opened for the Hello is closed
+  {
+    const NoDescriptors none;
+    // So many that some are lost even where others, of tests before, are being closed.
+    const auto reply = client.Call(MakeRegister(client, shm::kMaxPassedFds),
+                                   std::vector<int>(shm::kMaxPassedFds, memory->get()));
+    ASSERT_THAT(reply, IsOk());
+    EXPECT_EQ(reply->result, static_cast<uint32_t>(shm::Result::kSystemError));
+    EXPECT_THAT(std::string(shm::TextOf(reply->message)),
+                ::testing::HasSubstr("out of descriptors"));
+  }
+  const auto reply = client.Call(MakeRegister(client, 0), {memory->get()});
+  ASSERT_THAT(reply, IsOk());
+  EXPECT_EQ(reply->result, 0u) << reply->message;
 }
 
 }  // namespace

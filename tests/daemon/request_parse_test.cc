@@ -48,6 +48,11 @@ TEST(ParseRequestTest, TakesEveryTypeAndNoOther) {
   ExpectRefused(Valid(shm::RequestType::kRegisterMemfd), 0, "descriptors");
 }
 
+TEST(ParseRequestTest, ForgivesDescriptorsThatWereLost) {
+  const shm::Request request = Valid(shm::RequestType::kRegisterMemfd);
+  EXPECT_THAT(ParseRequest(std::as_bytes(std::span(&request, 1)), std::nullopt), IsOk());
+}
+
 TEST(ParseRequestTest, WantsExactlyOneRequest) {
   std::vector<std::byte> bytes(sizeof(shm::Request) + 1);
   const shm::Request request = Valid(shm::RequestType::kUniqueId);
