@@ -1,5 +1,6 @@
 // spccld: reads the configuration, starts the core and the control server, reads the configuration
 // again on SIGHUP, stops on SIGTERM and SIGINT.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -76,6 +77,14 @@ CoreOptions OptionsOf(const Config& config) {
 absl::Status MakeFolder(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return absl::OkStatus();
   return ErrnoStatus(errno, absl::StrCat("mkdir ", path));
+}
+
+// What is opened later must not be taken for standard output or error, whatever of them whoever
+// started this has closed.
+void HoldStandardDescriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // the lowest that is free
+  }
 }
 
 // A session takes three descriptors; the usual soft limit of 1,024 is soon reached.
@@ -327,6 +336,7 @@ int Answer(const std::string& output) {
 }
 
 int Main(int argc, const char* const* argv) {
+  HoldStandardDescriptors();
   absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv, kVersion);
   if (!line.ok()) {
     std::fprintf(stderr, "spccld: %s\n", std::string(line.status().message()).c_str());

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,7 +75,7 @@ void MakeFullPipe(UniqueFd* read, UniqueFd* write) {
   ASSERT_EQ(::fcntl(write->get(), F_SETFL, 0), 0);
 }
 
-// One whose standard error a test has made, which serves.
+// One whose standard error a test has made, or closed (-1, with the other two), which serves.
 class OddDaemon {
  public:
   explicit OddDaemon(int standard_error) {
@@ -81,7 +83,11 @@ class OddDaemon {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      ::dup2(standard_error, STDERR_FILENO);
+      if (standard_error >= 0) {
+        ::dup2(standard_error, STDERR_FILENO);
+      } else {
+        for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
+      }
       ::execl(binary.c_str(), binary.c_str(), "--runtime-dir", folder_.path().c_str(),
               "--state-dir", state.c_str(), nullptr);
       std::_Exit(1);
@@ -91,6 +97,7 @@ class OddDaemon {
     while (::access(control.c_str(), F_OK) != 0 && !HasEnded(1)) continue;
   }
   const std::string& folder() const { return folder_.path(); }
+  pid_t pid() const { return pid_; }
   // Whether it has ended well within the time.
   bool Stop() {
     ::kill(pid_, SIGTERM);
@@ -118,6 +125,16 @@ TEST(SpccldTest, ALogThatNobodyReadsHoldsUpNeitherClientsNorItsEnd) {
   OddDaemon daemon(write.get());
   EXPECT_THAT(RawClient::Open(SessionSocketPath(daemon.folder())), IsOk());
   EXPECT_TRUE(daemon.Stop());
+}
+
+TEST(SpccldTest, WhereStandardErrorIsClosedNoOtherFileTakesTheLog) {
+  OddDaemon daemon(-1);
+  EXPECT_THAT(RawClient::Open(SessionSocketPath(daemon.folder())), IsOk());
+  EXPECT_TRUE(daemon.Stop());
+  std::ifstream lock(daemon.folder() + "/state/lock");
+  std::ostringstream text;
+  text << lock.rdbuf();
+  EXPECT_EQ(text.str(), std::to_string(daemon.pid()) + "\n");
 }
 
 TEST(SpccldTest, WhatCannotBePrintedIsAFailure) {
