@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +33,7 @@
 #include "daemon/notify.h"
 #include "daemon/peer_nodes.h"
 #include "daemon/reload.h"
+#include "daemon/runtime_folder.h"
 #include "daemon/settings_store.h"
 #include "daemon/watchdog.h"
 #include "kernels/host/codec.h"
@@ -72,11 +72,6 @@ CoreOptions OptionsOf(const Config& config) {
                     .files = config.flight_files,
                     .bytes = config.flight_file_bytes};
   return options;
-}
-
-absl::Status MakeFolder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return absl::OkStatus();
-  return ErrnoStatus(errno, absl::StrCat("mkdir ", path));
 }
 
 // What is opened later must not be taken for standard output or error, whatever of them whoever
@@ -232,7 +227,7 @@ struct Parts {
 
 absl::StatusOr<Parts> Start(const Config& config) {
   Parts parts;
-  SPCCL_RETURN_IF_ERROR(MakeFolder(config.runtime_dir));
+  SPCCL_RETURN_IF_ERROR(MakeRuntimeFolder(config.runtime_dir));
   SPCCL_ASSIGN_OR_RETURN(parts.settings,
                          SettingsStore::Create(config.state_dir, config.settings, config.job_share,
                                                config.tuning_model));
