@@ -116,6 +116,8 @@ class Communicator {
   bool abandoned() const;
   // "rank 2 (pid 123)", "rank 2 (pid 123 on node-b)"
   std::string NameOfRank(uint32_t rank) const;
+  // "rank 2 (pid 123), rank 3 (pid 124)"; cut after a few.
+  std::string NamesOf(const std::vector<uint32_t>& ranks) const;
 
   // Takes a rank in; the last one makes the communicator ready, or connecting if some are remote.
   // An error fails the whole forming (the caller fails the communicator): the number is taken, or
@@ -205,8 +207,6 @@ class Communicator {
   // The local ranks that the head operation waits for.
   std::vector<uint32_t> MissingAtHead() const;
   std::vector<uint32_t> NotJoined() const;
-  // "rank 2 (pid 123), rank 3 (pid 124)"; cut after a few.
-  std::string NamesOf(const std::vector<uint32_t>& ranks) const;
   std::optional<CommFailure> CheckForming(int64_t now_ns) const;
   std::optional<CommFailure> CheckLeavers() const;
 

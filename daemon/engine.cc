@@ -229,6 +229,7 @@ void Engine::CheckDeadlines(int64_t now_ns) {
   for (const auto& [id, entry] : registry_.comms) {
     if (auto failure = entry->comm.Check(now_ns, options_.op_timeout_ns)) {
       NameUnready(*entry, &*failure);
+      NameLate(*entry, &*failure);
       failures.emplace_back(id, *std::move(failure));
     }
   }

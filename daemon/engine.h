@@ -167,6 +167,8 @@ class Engine {
   void TellFailedGpus();
   // Says whose streams have not got to the operation that runs, where that is on GPUs.
   static void NameUnready(const CommEntry& entry, CommFailure* failure);
+  // Says which ranks the others wait for, where they run the operation among themselves.
+  static void NameLate(const CommEntry& entry, CommFailure* failure);
   // An error if some of the operation's buffers are GPUs' and others the host's.
   static absl::Status FindMixedMemory(const CommEntry& entry, const RunningOp& running);
   void Send(Session& session, const shm::Reply& reply, const std::vector<int>& fds = {});

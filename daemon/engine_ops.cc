@@ -270,6 +270,18 @@ void Engine::NoteSends(CommEntry& entry, OpKind kind, const runtime::OpStats& st
          Describe(*entry.last_sends), entry.last_sends);
 }
 
+void Engine::NameLate(const CommEntry& entry, CommFailure* failure) {
+  if (entry.running == nullptr || !absl::IsDeadlineExceeded(failure->status)) return;
+  const std::vector<RankPart>& parts = entry.running->parts;
+  if (parts.empty() || parts[0].relay == nullptr) return;
+  const std::vector<uint32_t> late = parts[0].relay->LateRanks(entry.comm.ranks());
+  if (late.empty()) return;
+  failure->culprit_rank = static_cast<int>(late.front());
+  failure->status = absl::DeadlineExceededError(absl::StrCat(
+      failure->status.message(), ": waited for ", entry.comm.NamesOf(late),
+      late.size() == 1 ? ", which has not done its part" : ", which have not done their parts"));
+}
+
 void Engine::Cancel(CommEntry& entry, const CommFailure& failure) {
   // Its own references: Cancel() may end the operation right here.
   const std::shared_ptr<RunningOp> running = entry.running;

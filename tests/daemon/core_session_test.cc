@@ -465,6 +465,35 @@ TEST(CommRelaysTest, AllRanksOfACommunicatorGetTheSameSealedMemory) {
                 HasSubstr("not one of this process"));
 }
 
+TEST(CommRelaysTest, WhoHoldsUpAnOperationInThemIsNamedWhenTheTimeIsUp) {
+  CoreOptions options;
+  options.op_timeout_ns = 100'000'000;
+  DaemonEnv env(options);
+  auto ranks = FormComm(env.socket_path(), 2);
+  ASSERT_THAT(ranks, IsOk());
+  const UniqueFd memory = AskForRelays((*ranks)[0]);
+  const auto control = SharedMapping::Create(memory.get(), shm::RelaySlotsOffset(2));
+  ASSERT_THAT(control, IsOk());
+  // Rank 0 has handed over a slice that rank 1 reduces.
+  constexpr uint64_t kSlice = 1;
+  reinterpret_cast<shm::RelayControl*>(control->data())->turns[shm::SlotOf(kSlice, 0, 2)].value =
+      shm::HandedOver(/*sequence=*/0, kSlice);
+  for (RawRank& rank : *ranks) {
+    const auto buffer = rank.client.Allocate(2 * spccl::testing::kLargeCount * sizeof(float));
+    ASSERT_THAT(buffer, IsOk());
+    shm::Submission slot = AllReduceSlot(rank, *buffer, spccl::testing::kLargeCount, 0,
+                                         spccl::testing::kLargeCount * sizeof(float));
+    slot.relay = 1;
+    ASSERT_TRUE(rank.client.Push(slot));
+  }
+  const auto completion = (*ranks)[0].client.AwaitCompletion();
+  ASSERT_TRUE(completion.has_value());
+  EXPECT_EQ(completion->result, static_cast<uint32_t>(shm::Result::kRemoteError));
+  EXPECT_THAT(std::string(shm::TextOf(completion->message)),
+              AllOf(HasSubstr("operation 0 took more than 100 ms"),
+                    HasSubstr("waited for rank 1 (pid "), HasSubstr("has not done its part")));
+}
+
 TEST(CommDestroyTest, FreesTheCommunicatorAndItsJobsCount) {
   DaemonEnv env;
   auto ranks = FormComm(env.socket_path(), 2);
