@@ -1,5 +1,4 @@
-// The thread that does what must not hold up the core thread: unmapping, and probing whether the
-// memory of other processes may be read. Nothing here waits for a page of a client's.
+// The thread that does what must not hold up the core thread: unmapping.
 #pragma once
 
 #include <atomic>
