@@ -19,16 +19,21 @@ namespace spccl::client {
 namespace {
 
 absl::Status JoinOrCollect(const std::vector<JoinRequest>& joins) {
+  for (const JoinRequest& join : joins) SPCCL_RETURN_IF_ERROR(CheckJoin(join));
   Group& group = Group::OfThread();
-  for (const JoinRequest& join : joins) {
-    if (absl::Status status = CheckJoin(join); !status.ok()) {
-      group.NoteError(status);
-      return status;
-    }
-  }
   if (!group.active()) return Join(Process::Get(), joins);
   for (const JoinRequest& join : joins) group.Add(join);
   return absl::OkStatus();
+}
+
+// As Enter, for a call that a group collects: it will not be started after an error.
+template <typename Body>
+spcclResult_t EnterInGroup(const char* function, Body body) noexcept {
+  return Enter(function, [&] {
+    const absl::Status status = CatchAll(body);
+    Group::OfThread().NoteError(status);
+    return status;
+  });
 }
 
 absl::StatusOr<spcclUniqueId> NewUniqueId() {
@@ -71,9 +76,10 @@ absl::Status DestroyComm(spcclComm_t handle) {
 
 absl::Status AbortComm(spcclComm_t handle) {
   Process& process = Process::Get();
-  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Remove(handle));
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Find(handle));
   absl::Status status = comm->Abort();
   if (!status.ok()) process.Keep(comm);
+  (void)process.comms().Remove(handle);
   DropRegistrations(process, comm);
   return status;
 }
@@ -89,16 +95,24 @@ absl::Status RegisterMemory(Process& process, const std::shared_ptr<Comm>& comm,
     SPCCL_RETURN_IF_ERROR(comm->Accepts());
     SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<CudaBuffer> buffer,
                            process.gpu().Register(comm->session(), *device, buff, size));
-    *handle = process.registrations().Add(
-        std::make_shared<Registration>(Registration{comm, nullptr, std::move(buffer)}));
-    return absl::OkStatus();
+    absl::Status status = CatchAll([&] {
+      *handle = process.registrations().Add(
+          std::make_shared<Registration>(Registration{comm, nullptr, buffer}));
+      return absl::OkStatus();
+    });
+    if (!status.ok() && buffer != nullptr) process.gpu().Deregister(buffer);
+    return status;
   }
   SPCCL_RETURN_IF_ERROR(CheckMapped(buff, size));
   SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region,
                          comm->Register(&process.memory(), buff, size));
-  *handle = process.registrations().Add(
-      std::make_shared<Registration>(Registration{comm, std::move(region), nullptr}));
-  return absl::OkStatus();
+  absl::Status status = CatchAll([&] {
+    *handle = process.registrations().Add(
+        std::make_shared<Registration>(Registration{comm, region, nullptr}));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) (void)comm->Deregister(&process.memory(), region);
+  return status;
 }
 
 absl::Status DeregisterMemory(Process& process, const std::shared_ptr<Comm>& comm, void* handle) {
@@ -118,9 +132,10 @@ absl::Status DeregisterMemory(Process& process, const std::shared_ptr<Comm>& com
 }
 
 absl::Status DestroyStream(spcclStream_t handle) {
-  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Stream> stream,
-                         Process::Get().streams().Remove(handle));
+  HandleTable<Stream>& streams = Process::Get().streams();
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Stream> stream, streams.Find(handle));
   stream->WaitAll();
+  SPCCL_RETURN_IF_ERROR(streams.Remove(handle).status());
   stream->Shutdown();
   return stream->TakeError();
 }
@@ -172,15 +187,11 @@ spcclResult_t spcclGetUniqueId(spcclUniqueId* uniqueId) {
 }
 
 spcclResult_t spcclCommInitRank(spcclComm_t* comm, int nranks, spcclUniqueId commId, int rank) {
-  return Enter(__func__, [&] { return JoinOrCollect({{comm, nranks, commId, rank}}); });
+  return EnterInGroup(__func__, [&] { return JoinOrCollect({{comm, nranks, commId, rank}}); });
 }
 
 spcclResult_t spcclCommInitAll(spcclComm_t* comms, int nranks, const int* devlist) {
-  return Enter(__func__, [&] {
-    const absl::Status status = InitAll(comms, nranks);
-    Group::OfThread().NoteError(status);
-    return status;
-  });
+  return EnterInGroup(__func__, [&] { return InitAll(comms, nranks); });
 }
 
 spcclResult_t spcclCommDestroy(spcclComm_t comm) {
@@ -197,7 +208,7 @@ spcclResult_t spcclCommGetAsyncError(spcclComm_t comm, spcclResult_t* asyncError
     // Of operations on GPUs nobody waits for the completions.
     found->session()->rings().Drain();
     const absl::Status health = found->Health();
-    if (!health.ok()) found->SetLastError(std::string(health.message()));
+    if (!health.ok()) found->SetLastError(health.message());
     *asyncError = ResultOfStatus(health);
     return absl::OkStatus();
   });

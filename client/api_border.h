@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <new>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -20,13 +18,7 @@ namespace spccl::client {
 // Runs one call of the API and turns its status into a result and a text.
 template <typename Body>
 spcclResult_t Enter(const char* function, Body body) noexcept {
-  try {
-    return Report(function, body());
-  } catch (const std::bad_alloc&) {
-    return spcclSystemError;  // not even a text can be had
-  } catch (const std::exception& error) {
-    return Report(function, absl::InternalError(error.what()));
-  }
+  return Report(function, CatchAll(body));
 }
 
 // As Enter, for a call on a communicator, which keeps the text too.

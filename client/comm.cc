@@ -1,11 +1,13 @@
 #include "client/comm.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "client/error.h"
 
 namespace spccl::client {
 namespace {
@@ -31,8 +33,10 @@ Comm::Comm(std::shared_ptr<Session> session, uint32_t id, int rank, int ranks)
 
 Relay* Comm::relay() {
   std::call_once(relay_asked_, [this] {
-    auto relay =
-        Relay::Open(*session_, id_, static_cast<uint32_t>(rank_), static_cast<uint32_t>(ranks_));
+    auto relay = CatchAll([this] {
+      return Relay::Open(*session_, id_, static_cast<uint32_t>(rank_),
+                         static_cast<uint32_t>(ranks_));
+    });
     // Else operations run without: over several nodes, or where there is no memory for more.
     if (relay.ok()) relay_ = *std::move(relay);
   });
@@ -60,8 +64,9 @@ absl::Status Comm::Issue(const std::shared_ptr<Operation>& op, std::weak_ptr<Str
   const std::lock_guard lock(mutex_);
   if (closing_) return absl::FailedPreconditionError(kClosing);
   while (!issued_.empty() && issued_.front().op->is_finished()) issued_.pop_front();
-  op->set_sequence(next_sequence_++);
   issued_.push_back({op, std::move(stream)});
+  // Last: a place that no operation has would hold up all later ones.
+  op->set_sequence(next_sequence_++);
   return absl::OkStatus();
 }
 
@@ -74,7 +79,7 @@ void Comm::NoteAsyncError(const absl::Status& error) {
   if (async_error_.ok()) async_error_ = error;
 }
 
-void Comm::Break(const absl::Status& reason) {
+void Comm::Break(const absl::Status& reason) noexcept {
   if (!session_->CommHealth(id_).ok()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -85,7 +90,9 @@ void Comm::Break(const absl::Status& reason) {
   shm::Request request{};
   request.type = shm::RequestType::kCommAbort;
   request.comm.comm_id = id_;
-  (void)session_->Ask(request, "failing a communicator");
+  const auto asked = CatchAll([&] { return session_->Ask(request, "failing a communicator"); });
+  // Where it may not have been sent: what is not waited for takes no memory.
+  if (absl::IsResourceExhausted(asked.status())) session_->Tell(request);
 }
 
 // Those that wait behind operations of other communicators would not end by themselves.
@@ -128,7 +135,16 @@ absl::Status Comm::Leave(shm::RequestType how) {
   shm::Request request{};
   request.type = how;
   request.comm.comm_id = id_;
-  const auto reply = session_->Ask(request, "leaving a communicator");
+  absl::StatusOr<shm::Reply> reply = absl::UnknownError("");
+  try {
+    reply = session_->Ask(request, "leaving a communicator");
+  } catch (const std::bad_alloc&) {
+    // It may not have been sent: the caller can try again.
+    const std::lock_guard lock(mutex_);
+    session_->AddComm();
+    left_ = false;
+    throw;
+  }
   session_->ForgetComm(id_);
   // With the session everything in the daemon has gone that could be left; where it has gone just
   // now, only the request may have met that yet.
@@ -185,15 +201,17 @@ absl::StatusOr<std::shared_ptr<Region>> Comm::Register(MemoryTable* memory, void
                                                        size_t bytes) {
   SPCCL_RETURN_IF_ERROR(Accepts());
   SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region, memory->Register(data, bytes));
-  if (region->is_allocated() || session_->can_attach()) {
-    if (const auto id = region->BufferId(session_); !id.ok()) {
-      (void)memory->Deregister(region);
-      return id.status();
+  const absl::Status kept = CatchAll([&]() -> absl::Status {
+    if (region->is_allocated() || session_->can_attach()) {
+      SPCCL_RETURN_IF_ERROR(region->BufferId(session_).status());
     }
-  }
-  const std::lock_guard lock(mutex_);
-  registrations_.push_back(region);
-  return region;
+    const std::lock_guard lock(mutex_);
+    registrations_.push_back(region);
+    return absl::OkStatus();
+  });
+  if (kept.ok()) return region;
+  (void)memory->Deregister(region);
+  return kept;
 }
 
 absl::Status Comm::Deregister(MemoryTable* memory, const std::shared_ptr<Region>& region) {
@@ -216,9 +234,12 @@ void Comm::DeregisterAll(MemoryTable* memory) {
   for (const auto& region : registrations) (void)memory->Deregister(region);
 }
 
-void Comm::SetLastError(std::string text) {
+void Comm::SetLastError(absl::string_view text) noexcept {
   const std::lock_guard lock(mutex_);
-  last_error_ = std::move(text);
+  try {
+    last_error_.assign(text.data(), text.size());
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 std::string Comm::LastError() const {

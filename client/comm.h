@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/codec.h"
 #include "client/memory.h"
 #include "client/operation.h"
@@ -57,7 +58,7 @@ class Comm {
 
   // The order of operations has a gap, or an end: fails the communicator, here and on the other
   // ranks.
-  void Break(const absl::Status& reason);
+  void Break(const absl::Status& reason) noexcept;
 
   // Accepts no more calls, waits for the operations that were issued, and leaves; the second of two
   // callers finds nothing left to do.
@@ -76,7 +77,8 @@ class Comm {
   // Gives all registrations back.
   void DeregisterAll(MemoryTable* memory);
 
-  void SetLastError(std::string text);
+  // Where there is no memory for the text the one before stays.
+  void SetLastError(absl::string_view text) noexcept;
   // Of the last call on this communicator that failed or told of a failure; if there was none, why
   // the communicator has failed. What came later must not hide the cause: ranks that leave after an
   // error fail the communicator once more.

@@ -1,5 +1,8 @@
 #include "client/error.h"
 
+#include <exception>
+#include <new>
+
 #include "absl/strings/str_cat.h"
 #include "base/cuda/error.h"
 #include "proto/shm/result.h"
@@ -12,27 +15,63 @@ std::string& LastErrorSlot() {
   return text;
 }
 
-}  // namespace
-
-absl::Status StatusOfWire(uint32_t result, std::string_view message) {
-  const absl::string_view text(message.data(), message.size());
+absl::StatusCode CodeOfWire(uint32_t result) {
   switch (static_cast<shm::Result>(result)) {
-    case shm::Result::kSuccess:
-      return absl::OkStatus();
     case shm::Result::kSystemError:
-      return absl::UnavailableError(text);
+      return absl::StatusCode::kUnavailable;
     case shm::Result::kInvalidArgument:
-      return absl::InvalidArgumentError(text);
+      return absl::StatusCode::kInvalidArgument;
     case shm::Result::kInvalidUsage:
-      return absl::FailedPreconditionError(text);
+      return absl::StatusCode::kFailedPrecondition;
     case shm::Result::kRemoteError:
-      return absl::AbortedError(text);
+      return absl::StatusCode::kAborted;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+absl::Status WithText(uint32_t result, absl::string_view text) {
+  switch (static_cast<shm::Result>(result)) {
+    case shm::Result::kSystemError:
+    case shm::Result::kInvalidArgument:
+    case shm::Result::kInvalidUsage:
+    case shm::Result::kRemoteError:
     case shm::Result::kInternalError:
-      return absl::InternalError(text);
+      return absl::Status(CodeOfWire(result), text);
     case shm::Result::kUnhandledCudaError:
       return cuda::AsCudaError(absl::InternalError(text));
     default:
       return absl::InternalError(absl::StrCat("the daemon sent result ", result, ": ", text));
+  }
+}
+
+}  // namespace
+
+absl::Status StatusOfWire(uint32_t result, std::string_view message) noexcept {
+  if (result == 0) return absl::OkStatus();
+  try {
+    return WithText(result, absl::string_view(message.data(), message.size()));
+  } catch (const std::bad_alloc&) {
+    return absl::Status(CodeOfWire(result), "");
+  }
+}
+
+absl::Status StatusOfException() noexcept {
+  // A status without a text takes no memory.
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    try {
+      return absl::ResourceExhaustedError("the system has refused memory");
+    } catch (const std::bad_alloc&) {
+      return absl::Status(absl::StatusCode::kResourceExhausted, "");
+    }
+  } catch (const std::exception& error) {
+    try {
+      return absl::InternalError(error.what());
+    } catch (const std::bad_alloc&) {
+      return absl::Status(absl::StatusCode::kInternal, "");
+    }
   }
 }
 
@@ -63,8 +102,14 @@ const char* TextOfResult(int result) {
   }
 }
 
-spcclResult_t Report(const char* function, const absl::Status& status) {
-  if (!status.ok()) LastErrorSlot() = absl::StrCat(function, ": ", status.message());
+spcclResult_t Report(const char* function, const absl::Status& status) noexcept {
+  if (!status.ok()) {
+    try {
+      LastErrorSlot() = absl::StrCat(function, ": ", status.message());
+    } catch (const std::bad_alloc&) {
+      LastErrorSlot() = "out of memory";  // so short that it takes none
+    }
+  }
   return ResultOfStatus(status);
 }
 

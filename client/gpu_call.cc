@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/error.h"
 
 namespace spccl::client {
 namespace {
@@ -66,14 +67,13 @@ void SubmitOnce(void* data) {
 // Likewise, at each replay.
 void SubmitAgain(void* data) {
   const std::shared_ptr<GpuWork>& work = *static_cast<std::shared_ptr<GpuWork>*>(data);
-  absl::Status status = absl::FailedPreconditionError("the communicator was destroyed");
   if (work->places.staging != nullptr) work->order->StoreReady(work->use);
-  if (const std::shared_ptr<Comm> comm = work->comm.lock()) {
-    status = comm->Accepts();
-    if (status.ok()) {
-      status = comm->null_stream()->Enqueue(work->NewOperation(comm, work), /*may_block=*/false);
-    }
-  }
+  const absl::Status status = CatchAll([&]() -> absl::Status {
+    const std::shared_ptr<Comm> comm = work->comm.lock();
+    if (comm == nullptr) return absl::FailedPreconditionError("the communicator was destroyed");
+    SPCCL_RETURN_IF_ERROR(comm->Accepts());
+    return comm->null_stream()->Enqueue(work->NewOperation(comm, work), /*may_block=*/false);
+  });
   // Nothing else would let the stream go on.
   if (!status.ok()) work->order->StoreDone(work->use);
 }
@@ -144,11 +144,10 @@ class DirectEnqueue final : public GpuEnqueue {
   }
 
   absl::Status End() override {
-    absl::Status status = work_->order->EnqueueWait(work_->use, stream_);
-    if (status.ok()) {
-      status =
-          comm_->null_stream()->Enqueue(work_->NewOperation(comm_, work_), /*may_block=*/false);
-    }
+    absl::Status status = CatchAll([this]() -> absl::Status {
+      SPCCL_RETURN_IF_ERROR(work_->order->EnqueueWait(work_->use, stream_));
+      return comm_->null_stream()->Enqueue(work_->NewOperation(comm_, work_), /*may_block=*/false);
+    });
     if (status.ok()) return status;
     // `ready` is on the stream; nobody else will write `done`.
     work_->order->StoreDone(work_->use);
@@ -163,9 +162,11 @@ class StagedEnqueue final : public GpuEnqueue {
   using GpuEnqueue::GpuEnqueue;
 
   absl::Status Begin() override {
-    op_ = work_->NewOperation(comm_, work_);
-    absl::Status status = CopyIn(driver_, *work_, stream_);
-    if (status.ok()) status = comm_->null_stream()->Reserve(op_);
+    absl::Status status = CatchAll([this]() -> absl::Status {
+      op_ = work_->NewOperation(comm_, work_);
+      SPCCL_RETURN_IF_ERROR(CopyIn(driver_, *work_, stream_));
+      return comm_->null_stream()->Reserve(op_);
+    });
     if (!status.ok()) {
       // The copy may be on the stream.
       (void)work_->places.staging->RecordLastCopy(stream_);
@@ -184,15 +185,15 @@ class StagedEnqueue final : public GpuEnqueue {
 
  private:
   absl::Status EnqueueSubmittal() {
-    auto submittal = std::make_unique<Submittal>(Submittal{comm_, op_, work_});
-    const absl::Status launched = driver_.ToStatus(
-        driver_.LaunchHostFunc(stream_, SubmitOnce, submittal.get()), "cuLaunchHostFunc");
-    if (launched.ok()) {
+    const absl::Status launched = CatchAll([this]() -> absl::Status {
+      auto submittal = std::make_unique<Submittal>(Submittal{comm_, op_, work_});
+      SPCCL_RETURN_IF_ERROR(driver_.ToStatus(
+          driver_.LaunchHostFunc(stream_, SubmitOnce, submittal.get()), "cuLaunchHostFunc"));
       (void)submittal.release();
-    } else {
-      // The slot is used again once this is there, and no host function will write it.
-      work_->order->StoreReady(work_->use);
-    }
+      return absl::OkStatus();
+    });
+    // The slot is used again once this is there, and no host function will write it.
+    if (!launched.ok()) work_->order->StoreReady(work_->use);
     return launched;
   }
 
@@ -214,7 +215,15 @@ class CapturedEnqueue final : public GpuEnqueue {
   using GpuEnqueue::GpuEnqueue;
 
   absl::Status Begin() override {
-    auto kept = std::make_unique<std::shared_ptr<GpuWork>>(work_);
+    std::unique_ptr<std::shared_ptr<GpuWork>> kept;
+    const absl::Status made = CatchAll([&] {
+      kept = std::make_unique<std::shared_ptr<GpuWork>>(work_);
+      return absl::OkStatus();
+    });
+    if (!made.ok()) {
+      work_->GiveUp();
+      return made;
+    }
     std::shared_ptr<GpuWork>* const data = kept.get();
     SPCCL_RETURN_IF_ERROR(GiveToGraph(driver_, stream_, std::move(kept)));
     SPCCL_RETURN_IF_ERROR(CopyIn(driver_, *work_, stream_));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/error.h"
 #include "client/gpu_call.h"
 
 namespace spccl::client {
@@ -156,7 +157,7 @@ void GpuClient::Prepare(const std::shared_ptr<Session>& session) {
   if (driver == nullptr) return;
   cuda::Context current = nullptr;
   if (driver->CtxGetCurrent(&current) != cuda::kSuccess || current == nullptr) return;
-  (void)OrderOf(session, current);
+  (void)CatchAll([&] { return OrderOf(session, current); });
 }
 
 absl::StatusOr<std::shared_ptr<CudaBuffer>> GpuClient::Register(
@@ -200,7 +201,7 @@ absl::Status GpuClient::Place(const std::shared_ptr<Session>& session, const Gpu
   // Else nobody has looked which buffers are free again.
   session->rings().Drain();
   SPCCL_ASSIGN_OR_RETURN(places.staging, pinned_.Take(driver, context, uuid, total));
-  auto id = places.staging->region().BufferId(session);
+  auto id = CatchAll([&] { return places.staging->region().BufferId(session); });
   if (!id.ok()) {
     places.staging->NoteEnd(/*daemon_let_go=*/true);
     return id.status();
@@ -219,16 +220,19 @@ absl::StatusOr<std::unique_ptr<OrderSlot>> GpuClient::TakeSlot(const std::shared
   const CallContext current(driver, device, context, gpu.stream);
   const std::shared_ptr<Session>& session = comm->session();
   SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<StreamOrder> order, OrderOf(session, context));
+  auto slot = std::make_unique<OrderSlot>(order);
   int capture = cuda::kStreamCaptureStatusNone;
   SPCCL_RETURN_IF_ERROR(driver.ToStatus(driver.StreamIsCapturing(gpu.stream, &capture),
                                         "asking whether the stream is being captured"));
   if (capture == cuda::kStreamCaptureStatusActive) {
     SPCCL_ASSIGN_OR_RETURN(const StreamOrder::Use use, TakeCapturedSlot(*order));
-    return std::make_unique<OrderSlot>(order, use);
+    slot->Hold(use);
+    return slot;
   }
   session->rings().Drain();
   if (const auto use = order->Take(comm->id(), session->ShareOf(shm::kEagerSlots), room)) {
-    return std::make_unique<OrderSlot>(order, *use);
+    slot->Hold(*use);
+    return slot;
   }
   SPCCL_RETURN_IF_ERROR(comm->Health());
   return std::unique_ptr<OrderSlot>();
@@ -257,10 +261,16 @@ absl::StatusOr<std::unique_ptr<GpuEnqueue>> GpuClient::Begin(const std::shared_p
   const int device = gpu.any().device;
   SPCCL_ASSIGN_OR_RETURN(const cuda::Context context, memory_.ContextOf(device));
   const CallContext current(driver, device, context, gpu.stream);
-  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<GpuWork> work,
+  SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<GpuWork> work,
                          NewWork(comm, call, bytes, gpu, context, slot.get()));
-  std::unique_ptr<GpuEnqueue> enqueue = NewEnqueue(driver, comm, std::move(work), gpu.stream);
-  SPCCL_RETURN_IF_ERROR(enqueue->Begin());
+  auto enqueue = CatchAll([&]() -> absl::StatusOr<std::unique_ptr<GpuEnqueue>> {
+    return NewEnqueue(driver, comm, work, gpu.stream);
+  });
+  if (!enqueue.ok()) {
+    work->GiveUp();
+    return enqueue;
+  }
+  SPCCL_RETURN_IF_ERROR((*enqueue)->Begin());
   return enqueue;
 }
 

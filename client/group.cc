@@ -1,13 +1,16 @@
 #include "client/group.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
 #include "base/status.h"
+#include "client/error.h"
 #include "client/gpu_call.h"
 
 namespace spccl::client {
@@ -88,7 +91,8 @@ Orders LockOrders(const std::vector<Launch>& launches, const std::vector<size_t>
 // it with what others may need, slots or orders, in hand: what finds none goes later, and with it
 // what shares its stream, whose second half must not come before its first. But where one of these
 // has room, the others get the last slot of their share, which is kept for that: a rank's calls
-// before may wait for another rank of this thread, for just what is here held back with it.
+// before may wait for another rank of this thread, for just what is here held back with it. For
+// lack of memory it stops, with an exception; what has begun by then has its second half.
 class Round {
  public:
   using Note = std::function<void(const Launch&, const absl::Status&)>;
@@ -121,16 +125,27 @@ class Round {
     }
     std::ranges::sort(ready);
     std::ranges::sort(left);
+    open.reserve(ready.size());
+    std::exception_ptr stopped;
     for (const size_t i : ready) {
       const auto slot = slots.find(i);
       if (slot == slots.end()) continue;  // its error is noted
-      auto one = Begin(process_, launches_[i], std::move(slot->second), /*may_block=*/false);
-      note_(launches_[i], one.status());
-      if (!one.ok()) continue;
-      begun_[i] = *std::move(one);
-      open.push_back(i);
+      try {
+        auto one = Begin(process_, launches_[i], std::move(slot->second), /*may_block=*/false);
+        note_(launches_[i], one.status());
+        if (!one.ok()) continue;
+        begun_[i] = *std::move(one);
+        open.push_back(i);
+      } catch (const std::bad_alloc&) {
+        stopped = std::current_exception();
+        break;
+      }
     }
-    for (const size_t i : open) note_(launches_[i], EnqueueEnd(process_, launches_[i], *begun_[i]));
+    for (const size_t i : open) {
+      const auto end = [&] { return EnqueueEnd(process_, launches_[i], *begun_[i]); };
+      note_(launches_[i], CatchAll(end));
+    }
+    if (stopped != nullptr) std::rethrow_exception(stopped);
     return left;
   }
 
@@ -200,6 +215,34 @@ absl::Status ResultOnNullStream(Operation& op) {
   return op.result();
 }
 
+absl::Status LaunchAll(Process& process, const std::vector<Launch>& launches) {
+  absl::Status first_error;
+  const auto note = [&](const Launch& launch, const absl::Status& status) {
+    if (status.ok()) return;
+    launch.comm->SetLastError(status.message());
+    if (first_error.ok()) first_error = status;
+  };
+  std::vector<std::optional<Begun>> begun(launches.size());
+  const absl::Status all = CatchAll([&] {
+    for (const std::vector<size_t>& numbers : RoundsOf(launches)) {
+      Round(process, launches, note, &begun).Run(numbers);
+    }
+    return absl::OkStatus();
+  });
+  if (!all.ok()) {
+    if (first_error.ok()) first_error = all;
+    // The rest will not come: what has begun, here and elsewhere, must not wait for it.
+    const bool is_any = std::ranges::any_of(begun, [](const auto& one) { return one.has_value(); });
+    for (size_t i = 0; i < launches.size() && is_any; ++i) {
+      if (!begun[i]) launches[i].comm->Break(all);
+    }
+  }
+  for (size_t i = 0; i < launches.size(); ++i) {
+    if (begun[i] && launches[i].waits()) note(launches[i], ResultOnNullStream(*begun[i]->op));
+  }
+  return first_error;
+}
+
 }  // namespace
 
 absl::Status LaunchNow(Process& process, const Launch& launch) {
@@ -240,41 +283,21 @@ void Group::NoteError(const absl::Status& status) {
   if (depth_ > 0 && first_error_.ok()) first_error_ = status;
 }
 
-absl::Status Group::LaunchAll(Process& process) {
-  absl::Status first_error;
-  const auto note = [&](const Launch& launch, const absl::Status& status) {
-    if (status.ok()) return;
-    launch.comm->SetLastError(std::string(status.message()));
-    if (first_error.ok()) first_error = status;
-  };
-  std::vector<std::optional<Begun>> begun(launches_.size());
-  for (const std::vector<size_t>& numbers : RoundsOf(launches_)) {
-    Round(process, launches_, note, &begun).Run(numbers);
-  }
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    if (begun[i] && launches_[i].waits()) note(launches_[i], ResultOnNullStream(*begun[i]->op));
-  }
-  return first_error;
-}
-
 absl::Status Group::End(Process& process) {
   if (depth_ == 0) {
     return absl::FailedPreconditionError("spcclGroupEnd without spcclGroupStart");
   }
   if (--depth_ > 0) return absl::OkStatus();
+  // Whatever comes of it, the next group is a new one.
   absl::Status status = std::exchange(first_error_, absl::OkStatus());
+  const std::vector<JoinRequest> joins = std::exchange(joins_, {});
+  const std::vector<Launch> launches = std::exchange(launches_, {});
   if (status.ok() && process_ != &process) {
     status = absl::FailedPreconditionError("the group was started before fork()");
   }
-  if (status.ok() && !joins_.empty()) status = Join(process, joins_);
-  if (status.ok()) status = LaunchAll(process);
-  Clear();
+  if (status.ok() && !joins.empty()) status = Join(process, joins);
+  if (status.ok()) status = LaunchAll(process, launches);
   return status;
-}
-
-void Group::Clear() {
-  joins_.clear();
-  launches_.clear();
 }
 
 }  // namespace spccl::client

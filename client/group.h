@@ -47,9 +47,6 @@ class Group {
   void NoteError(const absl::Status& status);
 
  private:
-  absl::Status LaunchAll(Process& process);
-  void Clear();
-
   int depth_ = 0;
   const Process* process_ = nullptr;  // where the group was started
   std::vector<JoinRequest> joins_;

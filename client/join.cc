@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/error.h"
 
 namespace spccl::client {
 namespace {
@@ -56,24 +57,72 @@ absl::StatusOr<shm::Request> RequestFor(const JoinRequest& join) {
   return request;
 }
 
+void AbortAll(const std::vector<std::shared_ptr<Comm>>& comms) {
+  for (const auto& comm : comms) (void)CatchAll([&] { return comm->Abort(); });
+}
+
 struct Joining {
   std::shared_ptr<Session::Call> call;
   int64_t timeout_ns;
 };
 
-absl::StatusOr<std::vector<Joining>> StartAll(Session& session,
-                                              const std::vector<JoinRequest>& joins) {
+absl::Status StartAll(Session& session, const std::vector<JoinRequest>& joins,
+                      std::vector<Joining>* joining) {
   std::vector<shm::Request> requests;
   for (const JoinRequest& join : joins) {
     SPCCL_ASSIGN_OR_RETURN(requests.emplace_back(), RequestFor(join));
   }
-  std::vector<Joining> joining;
+  joining->reserve(requests.size());
   for (const shm::Request& request : requests) {
     const int64_t deadline_ns = int64_t{request.comm_init.deadline_ms} * 1'000'000;
     SPCCL_ASSIGN_OR_RETURN(auto call, session.Start(request));
-    joining.push_back({std::move(call), deadline_ns > 0 ? deadline_ns + kGraceNs : kLongestJoinNs});
+    joining->push_back(
+        {std::move(call), deadline_ns > 0 ? deadline_ns + kGraceNs : kLongestJoinNs});
   }
-  return joining;
+  return absl::OkStatus();
+}
+
+// All of these, or an error and none. `comms` has room for them.
+absl::Status AwaitAll(const std::shared_ptr<Session>& session,
+                      const std::vector<JoinRequest>& requests, const std::vector<Joining>& joining,
+                      std::vector<std::shared_ptr<Comm>>* comms) {
+  absl::Status first_error;
+  for (size_t i = 0; i < joining.size(); ++i) {
+    const absl::Status status = CatchAll([&]() -> absl::Status {
+      SPCCL_ASSIGN_OR_RETURN(const shm::Reply reply,
+                             session->Await(joining[i].call, kPhase, joining[i].timeout_ns));
+      comms->push_back(std::make_shared<Comm>(session, static_cast<uint32_t>(reply.value),
+                                              requests[i].rank, requests[i].ranks));
+      return absl::OkStatus();
+    });
+    if (status.ok()) continue;
+    session->Abandon(joining[i].call);
+    if (first_error.ok()) first_error = status;
+  }
+  if (!first_error.ok()) AbortAll(*comms);
+  return first_error;
+}
+
+// Gives handles out for all of them, or for none.
+absl::Status Publish(Process& process, const std::vector<std::shared_ptr<Comm>>& comms,
+                     const std::vector<JoinRequest>& requests) {
+  std::vector<void*> handles;
+  const absl::Status status = CatchAll([&]() -> absl::Status {
+    handles.reserve(comms.size());
+    for (const auto& comm : comms) handles.push_back(process.comms().Add(comm));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    for (void* handle : handles) {
+      (void)CatchAll([&] { return process.comms().Remove(handle).status(); });
+    }
+    AbortAll(comms);
+    return status;
+  }
+  for (size_t i = 0; i < comms.size(); ++i) {
+    *requests[i].out = static_cast<spcclComm_t>(handles[i]);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -101,27 +150,17 @@ absl::Status Join(Process& process, const std::vector<JoinRequest>& requests) {
   }
   SPCCL_RETURN_IF_ERROR(process.gpu().memory().Look());
   SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, process.LiveSession());
-  SPCCL_ASSIGN_OR_RETURN(const std::vector<Joining> joining, StartAll(*session, requests));
   std::vector<std::shared_ptr<Comm>> comms;
-  absl::Status first_error;
-  for (size_t i = 0; i < joining.size(); ++i) {
-    const auto reply = session->Await(joining[i].call, kPhase, joining[i].timeout_ns);
-    if (!reply.ok()) {
-      if (first_error.ok()) first_error = reply.status();
-      continue;
-    }
-    comms.push_back(std::make_shared<Comm>(session, static_cast<uint32_t>(reply->value),
-                                           requests[i].rank, requests[i].ranks));
+  comms.reserve(requests.size());
+  std::vector<Joining> joining;
+  const absl::Status started = CatchAll([&] { return StartAll(*session, requests, &joining); });
+  if (!started.ok()) {
+    for (const Joining& each : joining) session->Abandon(each.call);
+    return started;
   }
-  if (!first_error.ok()) {
-    for (const auto& comm : comms) (void)comm->Abort();
-    return first_error;
-  }
+  SPCCL_RETURN_IF_ERROR(AwaitAll(session, requests, joining, &comms));
   process.gpu().Prepare(session);
-  for (size_t i = 0; i < comms.size(); ++i) {
-    *requests[i].out = static_cast<spcclComm_t>(process.comms().Add(std::move(comms[i])));
-  }
-  return absl::OkStatus();
+  return Publish(process, comms, requests);
 }
 
 }  // namespace spccl::client

@@ -1,6 +1,7 @@
 #include "client/memory.h"
 
 #include <bit>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -121,12 +122,16 @@ absl::StatusOr<std::shared_ptr<Region>> StagingPool::Take(size_t bytes) {
   return Region::Allocate(rounded);
 }
 
-void StagingPool::GiveBack(std::shared_ptr<Region> region) {
+void StagingPool::GiveBack(std::shared_ptr<Region> region) noexcept {
   const std::lock_guard lock(mutex_);
   const size_t bytes = region->size_bytes();
   if (bytes > kKeptBytes - kept_bytes_) return;  // freed by the caller's reference
+  try {
+    free_.emplace(bytes, region);
+  } catch (const std::bad_alloc&) {
+    return;  // likewise
+  }
   kept_bytes_ += bytes;
-  free_.emplace(bytes, std::move(region));
 }
 
 size_t StagingPool::kept_bytes() const {

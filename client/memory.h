@@ -50,7 +50,7 @@ class StagingPool {
 
   // A buffer of at least `bytes` > 0.
   absl::StatusOr<std::shared_ptr<Region>> Take(size_t bytes);
-  void GiveBack(std::shared_ptr<Region> region);
+  void GiveBack(std::shared_ptr<Region> region) noexcept;
   size_t kept_bytes() const;
 
  private:

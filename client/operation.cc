@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "client/comm.h"
+#include "client/error.h"
 #include "client/relay.h"
 
 namespace spccl::client {
@@ -106,9 +107,9 @@ absl::StatusOr<Rings::Push> Operation::TrySubmit(uint32_t* seen) {
   return rings.Submit(shared_from_this(), submission_, seen);
 }
 
-bool Operation::SubmitIfRoom() {
+bool Operation::SubmitIfRoom() noexcept {
   uint32_t seen;
-  const auto push = TrySubmit(&seen);
+  const auto push = CatchAll([&] { return TrySubmit(&seen); });
   if (!push.ok()) {
     Fail(push.status());
     return true;
@@ -118,14 +119,16 @@ bool Operation::SubmitIfRoom() {
   return true;
 }
 
-void Operation::SubmitWhenRoom() {
-  for (;;) {
-    uint32_t seen;
-    const auto push = TrySubmit(&seen);
-    if (!push.ok()) return Fail(push.status());
-    if (*push == Rings::Push::kPushed) break;
-    comm_->session()->rings().WaitForProgress(seen);
-  }
+void Operation::SubmitWhenRoom() noexcept {
+  const absl::Status pushed = CatchAll([this]() -> absl::Status {
+    for (;;) {
+      uint32_t seen;
+      SPCCL_ASSIGN_OR_RETURN(const Rings::Push push, TrySubmit(&seen));
+      if (push == Rings::Push::kPushed) return absl::OkStatus();
+      comm_->session()->rings().WaitForProgress(seen);
+    }
+  });
+  if (!pushed.ok()) return Fail(pushed);
   submitted_.store(true, std::memory_order_release);
 }
 
@@ -155,11 +158,11 @@ absl::StatusOr<std::shared_ptr<Region>> Operation::CopyIn() {
   return buffer;
 }
 
-void Operation::RunRelayed() {
+absl::Status Operation::RunRelayed() {
   Relay* const relay = comm_->relay();
   submission_.relay = relay == nullptr ? 0 : 1;
   SubmitWhenRoom();
-  if (is_finished()) return;
+  if (is_finished()) return absl::OkStatus();
   auto end = Relay::End::kElsewhere;
   if (relay != nullptr) {
     end = relay->Exchange({.sequence = submission_.sequence,
@@ -176,26 +179,40 @@ void Operation::RunRelayed() {
     result_ = absl::InternalError("the operation ended before this rank had its results");
   }
   Finish(std::move(result_), /*by_daemon=*/true);
+  return absl::OkStatus();
 }
 
-void Operation::RunStaged() {
-  if (relayed_) return RunRelayed();
-  auto buffer = CopyIn();
-  if (!buffer.ok()) return Fail(buffer.status());
+absl::Status Operation::RunCopied() {
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<Region> buffer, CopyIn());
   SubmitWhenRoom();
-  if (is_finished()) return staging_->GiveBack(*std::move(buffer));
+  if (is_finished()) {
+    staging_->GiveBack(std::move(buffer));
+    return absl::OkStatus();
+  }
   WaitSubmitted(/*deadline_ns=*/-1);
   // After an error the daemon may not have let go of the buffer: it is not used again.
   if (result_.ok()) {
     if (stage_recv_) {
-      std::memcpy(call_.recv, (*buffer)->data() + recv_offset_, bytes_.recv_bytes);
+      std::memcpy(call_.recv, buffer->data() + recv_offset_, bytes_.recv_bytes);
     }
-    staging_->GiveBack(*std::move(buffer));
+    staging_->GiveBack(std::move(buffer));
   }
   Finish(std::move(result_), /*by_daemon=*/true);
+  return absl::OkStatus();
 }
 
-void Operation::Fail(const absl::Status& status) {
+void Operation::RunStaged() noexcept {
+  const absl::Status status = CatchAll([this] { return relayed_ ? RunRelayed() : RunCopied(); });
+  if (status.ok() || is_finished()) return;
+  if (!is_submitted()) return Fail(status);
+  // The other ranks may wait for what this one was to do: they must not, and the daemon lets go of
+  // the memory.
+  comm_->Break(status);
+  WaitSubmitted(/*deadline_ns=*/-1);
+  Finish(status, /*by_daemon=*/true);
+}
+
+void Operation::Fail(const absl::Status& status) noexcept {
   comm_->Break(status);
   comm_->NoteCompleted();
   Finish(status, /*by_daemon=*/false);

@@ -28,7 +28,8 @@ class GpuPart {
 };
 
 // Made by the caller's thread, then driven by its stream: under the stream's lock until it is
-// submitted, or by the stream's worker. Its end may be noticed by any thread.
+// submitted, or by the stream's worker. Its end may be noticed by any thread. What drives it throws
+// nothing: as it has its place in the communicator's order, lack of memory is its failure.
 class Operation final : public Ticket, public std::enable_shared_from_this<Operation> {
  public:
   // Looks up the memory and registers what the daemon does not know yet (blocks for the reply).
@@ -61,13 +62,13 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
 
   // For operations that are not staged. False: there is no room now. True: it was submitted, or has
   // failed and is finished.
-  bool SubmitIfRoom();
+  bool SubmitIfRoom() noexcept;
   // Likewise; waits for room.
-  void SubmitWhenRoom();
+  void SubmitWhenRoom() noexcept;
   // For staged operations: everything, until it is finished. Blocks.
-  void RunStaged();
+  void RunStaged() noexcept;
   // It cannot be run: finishes it, and fails the communicator, in whose order it leaves a gap.
-  void Fail(const absl::Status& status);
+  void Fail(const absl::Status& status) noexcept;
 
   // Looks at the rings once. True: finished.
   bool Poll();
@@ -87,7 +88,8 @@ class Operation final : public Ticket, public std::enable_shared_from_this<Opera
   // Whether to offer passing through relays: an all-reduce of much ordinary memory.
   bool WantsRelay() const;
   absl::StatusOr<std::shared_ptr<Region>> CopyIn();
-  void RunRelayed();
+  absl::Status RunCopied();
+  absl::Status RunRelayed();
   void OnDone(absl::Status result, bool by_daemon) override;
   void Finish(absl::Status result, bool by_daemon);
   void ReleaseMemory();

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -34,8 +35,11 @@ Process& Process::Get() {
   // Acquire: the object that another thread made is whole.
   Process* process = g_process.load(std::memory_order_acquire);
   if (process != nullptr) return *process;
-  static const int at_fork = ::pthread_atfork(nullptr, nullptr, OnForkInChild);
-  SPCCL_CHECK(at_fork == 0);
+  static const bool at_fork = [] {
+    if (::pthread_atfork(nullptr, nullptr, OnForkInChild) != 0) throw std::bad_alloc();
+    return true;
+  }();
+  static_cast<void>(at_fork);
   auto* made = new Process(g_parent.load(std::memory_order_acquire));
   if (g_process.compare_exchange_strong(process, made, std::memory_order_acq_rel)) return *made;
   delete made;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/error.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -76,7 +77,7 @@ Region::~Region() {
   request.type = shm::RequestType::kDeregister;
   request.deregister.buffer_id = buffer_id_;
   // The daemon holds a mapping of its own, so what it answers makes no difference to us.
-  (void)session->Ask(request, "taking back a buffer");
+  (void)CatchAll([&] { return session->Ask(request, "taking back a buffer"); });
 }
 
 bool Region::Contains(const void* start, size_t bytes) const {

@@ -86,7 +86,7 @@ absl::StatusOr<shm::Reply> Session::Ask(const shm::Request& request, const char*
   return Await(call, phase);
 }
 
-void Session::Tell(shm::Request request) {
+void Session::Tell(shm::Request request) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!dead_.ok()) return;
@@ -94,7 +94,16 @@ void Session::Tell(shm::Request request) {
   }
   request.magic = shm::kSessionMagic;
   // If it cannot be sent the session is ending, and what it is about with it.
-  (void)shm::SendPacket(socket_.get(), &request, sizeof request);
+  (void)CatchAll([&] { return shm::SendPacket(socket_.get(), &request, sizeof request); });
+}
+
+void Session::Abandon(const std::shared_ptr<Call>& call) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!call->done) {
+    call->abandoned = true;
+  } else if (call->reply.result == 0) {
+    AbandonLocked(*call, call->reply.value);
+  }
 }
 
 absl::StatusOr<UniqueFd> Session::AskForDescriptor(const shm::Request& request, const char* phase) {
@@ -162,7 +171,7 @@ absl::Status Session::ListenUntilEnd() {
 }
 
 void Session::Listen() {
-  const absl::Status end = ListenUntilEnd();
+  const absl::Status end = CatchAll([this] { return ListenUntilEnd(); });
   // Operations own their session: those that end here may be the last owners of this one, which
   // must then live until no lock of its own is held. Null if the destructor is waiting for this
   // thread.
@@ -199,7 +208,7 @@ void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
 
 // What nobody waits for any more: a communicator, whose other ranks must not wait for us, or a
 // buffer, which the daemon would keep.
-void Session::AbandonLocked(const Call& call, uint64_t value) {
+void Session::AbandonLocked(const Call& call, uint64_t value) noexcept {
   shm::Request request{};
   switch (call.type) {
     case shm::RequestType::kCommInit:
@@ -218,7 +227,7 @@ void Session::AbandonLocked(const Call& call, uint64_t value) {
   request.magic = shm::kSessionMagic;
   request.request_id = next_request_++;
   // If it cannot be sent the session is ending, and what it holds with it.
-  (void)shm::SendPacket(socket_.get(), &request, sizeof request);
+  (void)CatchAll([&] { return shm::SendPacket(socket_.get(), &request, sizeof request); });
 }
 
 void Session::Die(const absl::Status& reason) {

@@ -47,8 +47,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Start and Await.
   absl::StatusOr<shm::Reply> Ask(const shm::Request& request, const char* phase,
                                  std::vector<int> fds = {});
-  // Sends a request whose reply nobody waits for.
-  void Tell(shm::Request request);
+  // Sends a request whose reply nobody waits for. Takes no memory.
+  void Tell(shm::Request request) noexcept;
+  // Nobody waits for the reply any more: what is made for it is ended.
+  void Abandon(const std::shared_ptr<Call>& call) noexcept;
   // As Ask; of a reply with one descriptor beside it.
   absl::StatusOr<UniqueFd> AskForDescriptor(const shm::Request& request, const char* phase);
 
@@ -98,7 +100,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::Status DaemonIs(const char* what) const;
   absl::Status ListenUntilEnd();
   void Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds);
-  void AbandonLocked(const Call& call, uint64_t value);
+  void AbandonLocked(const Call& call, uint64_t value) noexcept;
   void Die(const absl::Status& reason);
 
   const std::string path_;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "client/comm.h"
+#include "client/error.h"
 #include "client/session.h"
 #include "client/threads.h"
 
@@ -23,8 +24,7 @@ absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_bloc
   if (shut_) return absl::FailedPreconditionError("the stream, or the communicator, was destroyed");
   PruneLocked();
   std::shared_ptr<Operation> previous = LastUnfinishedLocked();
-  SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, weak_from_this()));
-  ops_.push_back(op);
+  SPCCL_RETURN_IF_ERROR(IssueLocked(op));
   if (queue_.empty() && !running_) {
     // The daemon runs the operations of one communicator in their order, so they need not wait
     // here.
@@ -40,23 +40,33 @@ absl::Status Stream::Enqueue(const std::shared_ptr<Operation>& op, bool may_bloc
       return absl::OkStatus();
     }
   }
-  if (absl::Status status = StartLocked(&worker_, "spccl-stream", &Stream::Work); !status.ok()) {
-    op->Fail(status);
+  const absl::Status queued = CatchAll([&]() -> absl::Status {
+    SPCCL_RETURN_IF_ERROR(StartLocked(&worker_, "spccl-stream", &Stream::Work));
+    queue_.push_back({op, std::move(previous)});
     return absl::OkStatus();
-  }
-  queue_.push_back({op, std::move(previous)});
+  });
+  if (!queued.ok()) op->Fail(queued);
   changed_.notify_all();
   return absl::OkStatus();
+}
+
+// From then on it has its place in the communicator's order, which nothing may take from it: what
+// can fail comes before.
+absl::Status Stream::IssueLocked(const std::shared_ptr<Operation>& op) {
+  ops_.push_back(op);
+  const absl::Status issued = CatchAll([&] { return op->comm().Issue(op, weak_from_this()); });
+  if (!issued.ok()) ops_.pop_back();
+  return issued;
 }
 
 absl::Status Stream::Reserve(const std::shared_ptr<Operation>& op) {
   const std::lock_guard lock(mutex_);
   if (shut_) return absl::FailedPreconditionError("the stream, or the communicator, was destroyed");
   PruneLocked();
-  SPCCL_RETURN_IF_ERROR(op->comm().Issue(op, weak_from_this()));
-  ops_.push_back(op);
   reserved_.push_back(op);
-  return absl::OkStatus();
+  const absl::Status issued = CatchAll([&] { return IssueLocked(op); });
+  if (!issued.ok()) reserved_.pop_back();
+  return issued;
 }
 
 // Does not wait for room: a driver may have one thread for all streams' host functions, and those
@@ -64,13 +74,16 @@ absl::Status Stream::Reserve(const std::shared_ptr<Operation>& op) {
 void Stream::SubmitReserved(const std::shared_ptr<Operation>& op) {
   const std::lock_guard lock(mutex_);
   if (!op->is_finished() && !op->SubmitIfRoom()) {
-    const absl::Status status = StartLocked(&submitter_, "spccl-submit", &Stream::SubmitDue);
-    if (status.ok()) {
+    const absl::Status due = CatchAll([&]() -> absl::Status {
+      SPCCL_RETURN_IF_ERROR(StartLocked(&submitter_, "spccl-submit", &Stream::SubmitDue));
       due_.push_back(op);
+      return absl::OkStatus();
+    });
+    if (due.ok()) {
       changed_.notify_all();
       return;
     }
-    op->Fail(status);
+    op->Fail(due);
   }
   std::erase(reserved_, op);
   changed_.notify_all();
@@ -128,7 +141,7 @@ void Stream::PruneLocked() {
     const absl::Status result = ops_.front()->result();
     if (first_error_.ok()) first_error_ = result;
     // The communicator may learn by itself only later that it has failed.
-    if (!result.ok()) ops_.front()->comm().SetLastError(std::string(result.message()));
+    if (!result.ok()) ops_.front()->comm().SetLastError(result.message());
     ops_.pop_front();
   }
 }

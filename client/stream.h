@@ -63,6 +63,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::shared_ptr<Operation> previous;  // the last unfinished one before it, or null
   };
 
+  absl::Status IssueLocked(const std::shared_ptr<Operation>& op);
   void PruneLocked();
   std::shared_ptr<Operation> LastUnfinishedLocked() const;
   absl::Status StartLocked(std::thread* thread, const char* name, void (Stream::*body)());

@@ -28,6 +28,9 @@ absl::Status CheckTakesGpuMemory(const Session& session) {
 
 StreamOrder::StreamOrder(const cuda::Driver& driver, SharedMapping* mapping, uint64_t pointer)
     : driver_(driver), mapping_(mapping), pointer_(pointer) {
+  // What ends operations must not want for memory.
+  passing_.reserve(shm::kOrderSlots);
+  failed_captured_.reserve(shm::kOrderSlots);
   // From the back, so that the first is taken first.
   for (uint32_t slot = shm::kEagerSlots; slot-- > 0;) free_.push_back(slot);
   for (uint32_t slot = shm::kOrderSlots; slot-- > shm::kEagerSlots;) free_captured_.push_back(slot);

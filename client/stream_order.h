@@ -89,8 +89,7 @@ class StreamOrder {
 // A use of a slot that nothing is enqueued for yet: given back with this, unless it is released.
 class OrderSlot {
  public:
-  OrderSlot(std::shared_ptr<StreamOrder> order, StreamOrder::Use use)
-      : order_(std::move(order)), use_(use) {}
+  explicit OrderSlot(std::shared_ptr<StreamOrder> order) : order_(std::move(order)) {}
   ~OrderSlot() {
     if (use_.slot != shm::kNoOrder) order_->GiveBack(use_, /*was_passed=*/true);
   }
@@ -98,6 +97,8 @@ class OrderSlot {
   OrderSlot& operator=(const OrderSlot&) = delete;
 
   const std::shared_ptr<StreamOrder>& order() const { return order_; }
+  // Once; until then it has none.
+  void Hold(const StreamOrder::Use& use) { use_ = use; }
   StreamOrder::Use Release() { return std::exchange(use_, {}); }
 
  private:

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -165,11 +167,14 @@ absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    std::array<UniqueFd, kMaxPassedFds> fds;  // owned before there may be no memory for them
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      packet.fds.emplace_back(fd);
+      fds[i].Reset(fd);
     }
+    packet.fds.reserve(packet.fds.size() + count);
+    std::move(fds.begin(), fds.begin() + count, std::back_inserter(packet.fds));
   }
   packet.truncated =
       (message.msg_flags & MSG_TRUNC) != 0 || packet.lost_fds || packet.fds.size() > kMaxPassedFds;

@@ -283,6 +283,9 @@ void FakeDaemon::Match(const SessionPtr& session, const shm::Submission& submiss
   const auto comm = session->comms.find(submission.comm_id);
   SPCCL_CHECK(comm != session->comms.end());
   const auto [id, ranks] = comm->second;
+  if (ended_.contains(id)) {
+    return Complete(session, submission, Result::kRemoteError, "aborted");
+  }
   std::vector<Waiting>& waiting = matching_[{id, submission.sequence}];
   waiting.push_back({session, submission});
   if (waiting.size() < ranks) return;
@@ -337,11 +340,16 @@ void FakeDaemon::Push(const SessionPtr& session, const shm::Completion& completi
   if (session->completions->NeedsWake()) FutexWakeAll(session->completions->futex());
 }
 
+// Of all its ranks.
 void FakeDaemon::EndComm(const SessionPtr& session, uint32_t comm_id) {
+  const auto comm = session->comms.find(comm_id);
+  if (comm == session->comms.end()) return;
+  const std::string& id = comm->second.first;
+  ended_.insert(id);
   const auto end = [&](std::vector<Waiting>* waiting) {
     std::erase_if(*waiting, [&](const Waiting& each) {
-      if (each.session != session || each.submission.comm_id != comm_id) return false;
-      Complete(session, each.submission, Result::kRemoteError, "aborted");
+      if (each.session->comms.at(each.submission.comm_id).first != id) return false;
+      Complete(each.session, each.submission, Result::kRemoteError, "aborted");
       return true;
     });
   };

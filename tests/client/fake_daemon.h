@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -141,6 +142,7 @@ class FakeDaemon {
   size_t opened_ = 0;
   uint64_t next_id_ = 1;
   std::map<std::string, std::vector<Arrival>> arrivals_;
+  std::set<std::string> ended_;  // communicators, by unique id
   std::map<std::pair<std::string, uint64_t>, std::vector<Waiting>> matching_;
   std::vector<Waiting> held_;
   std::vector<shm::Submission> seen_submissions_;

@@ -1,0 +1,294 @@
+// Each allocation in turn is refused, once: a call may then fail, and nothing else may be wrong.
+#include <sys/prctl.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "tests/client/client_test.h"
+
+namespace {
+
+// So many allocations succeed before one is refused; negative: none is refused.
+thread_local int64_t t_left = -1;
+// Likewise, of the library's own threads.
+std::atomic<int64_t> g_threads_left{-1};
+
+bool IsLibrarysThread() {
+  char name[16] = {};
+  return ::prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "spccl-", 6) == 0;
+}
+
+bool IsRefused() {
+  if (t_left >= 0 && t_left-- == 0) return true;
+  return g_threads_left.load() >= 0 && IsLibrarysThread() && g_threads_left.fetch_sub(1) == 0;
+}
+
+void* Allocate(size_t bytes) {
+  void* const memory = IsRefused() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  return Allocate(bytes);
+}
+void* operator new[](size_t bytes) {
+  return Allocate(bytes);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
+  std::free(memory);
+}
+
+namespace spccl::client {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr int kMost = 2000;
+constexpr size_t kCount = 1000;
+
+class OutOfMemoryTest : public testing::ClientTest {
+ protected:
+  // Runs `body` with each of this thread's allocations refused in turn, until it makes no more.
+  // What `body` gives is told of whether one was refused.
+  static void RefuseEach(const std::function<void()>& body) {
+    for (int number = 0; number < kMost; ++number) {
+      SCOPED_TRACE(number);
+      s_refused = -1;
+      body();
+      ASSERT_GE(s_refused, 0) << "body refuses nothing";
+      if (::testing::Test::HasFailure() || s_refused == 0) return;
+      s_number = number + 1;
+    }
+    FAIL() << "more allocations than can be";
+  }
+
+  // The result of `call`, of whose allocations one is refused: if it does not reach that, nothing
+  // is left to be refused in it.
+  template <typename Call>
+  static spcclResult_t Refusing(Call call) {
+    t_left = s_number;
+    const spcclResult_t result = call();
+    s_refused = t_left < 0 ? 1 : 0;
+    t_left = -1;
+    EXPECT_THAT(result, AnyOf(spcclSuccess, spcclSystemError)) << LastError();
+    return result;
+  }
+
+  void SetUp() override { s_number = 0; }
+  void TearDown() override { t_left = g_threads_left = -1; }
+
+  // What was there before makes no difference to new communicators, and the calls of old groups are
+  // not made again.
+  void ExpectAllWorks() {
+    const size_t before = daemon_.submissions().size();
+    spcclComm_t comms[2];
+    ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess) << LastError();
+    std::vector<float> send = Rising(8), recv(8);
+    ASSERT_EQ(spcclGroupStart(), spcclSuccess);
+    for (const spcclComm_t comm : comms) EXPECT_EQ(Sum(send, &recv, comm), spcclSuccess);
+    EXPECT_EQ(spcclGroupEnd(), spcclSuccess) << LastError();
+    EXPECT_EQ(daemon_.submissions().size(), before + 2);
+    for (const spcclComm_t comm : comms) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  }
+
+  int RunOnTheStreamsThread();
+
+  static void* Memory() {
+    void* memory = nullptr;
+    EXPECT_EQ(spcclMemAlloc(&memory, kCount * sizeof(float)), spcclSuccess);
+    return memory;
+  }
+
+  static inline int64_t s_number = 0;
+  static inline int s_refused = -1;
+};
+
+TEST_F(OutOfMemoryTest, JoiningLeavesNothing) {
+  RefuseEach([&] {
+    spcclComm_t comms[2] = {};
+    const spcclResult_t made = Refusing([&] { return spcclCommInitAll(comms, 2, nullptr); });
+    if (made == spcclSuccess) {
+      for (const spcclComm_t comm : comms) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+    }
+    ExpectAllWorks();
+  });
+}
+
+TEST_F(OutOfMemoryTest, WhatAGroupCollectsIsAllOrNothing) {
+  RefuseEach([&] {
+    spcclComm_t comms[2];
+    ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess);
+    std::vector<float> send = Rising(8), recv(8);
+    const size_t before = daemon_.submissions().size();
+    ASSERT_EQ(spcclGroupStart(), spcclSuccess);
+    EXPECT_EQ(Sum(send, &recv, comms[0]), spcclSuccess);
+    const spcclResult_t called = Refusing([&] { return Sum(send, &recv, comms[1]); });
+    EXPECT_EQ(spcclGroupEnd(), called) << LastError();
+    EXPECT_EQ(daemon_.submissions().size(), before + (called == spcclSuccess ? 2 : 0));
+    for (const spcclComm_t comm : comms) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+    ExpectAllWorks();
+  });
+}
+
+TEST_F(OutOfMemoryTest, AGroupsEndLeavesNothingToTheNext) {
+  RefuseEach([&] {
+    spcclComm_t comms[2];
+    ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess);
+    void* const memory[2] = {Memory(), Memory()};
+    ASSERT_EQ(spcclGroupStart(), spcclSuccess);
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(spcclAllReduce(memory[rank], memory[rank], kCount, spcclFloat, spcclSum,
+                               comms[rank], nullptr),
+                spcclSuccess);
+    }
+    (void)Refusing([] { return spcclGroupEnd(); });
+    ExpectAllWorks();
+    for (const spcclComm_t comm : comms) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+    for (void* each : memory) EXPECT_EQ(spcclMemFree(each), spcclSuccess) << LastError();
+  });
+}
+
+TEST_F(OutOfMemoryTest, ACallOnAStreamIsMadeOrNot) {
+  RefuseEach([&] {
+    const spcclComm_t comm = OneRank();
+    spcclStream_t stream;
+    ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+    std::vector<float> send = Rising(8), first(8), second(8);
+    const spcclResult_t called = Refusing([&] { return Sum(send, &first, comm, stream); });
+    const spcclResult_t after = Sum(send, &second, comm, stream);
+    const spcclResult_t waited = spcclStreamSynchronize(stream);
+    EXPECT_THAT(waited, AnyOf(spcclSuccess, spcclSystemError));
+    EXPECT_EQ(after == spcclSuccess && waited == spcclSuccess, second == send);
+    EXPECT_EQ(called == spcclSuccess && waited == spcclSuccess, first == send);
+    EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+    ExpectAllWorks();
+  });
+}
+
+// An operation behind another communicator's is the stream's thread's to run, in copies as here.
+TEST_F(OutOfMemoryTest, ACallThatIsQueuedIsMadeOrNot) {
+  daemon_.SetAttach(false);
+  RefuseEach([&] {
+    const spcclComm_t one = OneRank(), two = OneRank();
+    spcclStream_t stream;
+    ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+    std::vector<float> send = Rising(8), first(8), second(8);
+    EXPECT_EQ(Sum(send, &first, one, stream), spcclSuccess);
+    const spcclResult_t called = Refusing([&] { return Sum(send, &second, two, stream); });
+    const spcclResult_t waited = spcclStreamSynchronize(stream);
+    EXPECT_THAT(waited, AnyOf(spcclSuccess, spcclSystemError));
+    EXPECT_EQ(first, send);
+    EXPECT_EQ(called == spcclSuccess && waited == spcclSuccess, second == send);
+    EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
+    for (const spcclComm_t comm : {one, two}) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+    ExpectAllWorks();
+  });
+}
+
+// Returns how many of them have failed.
+int OutOfMemoryTest::RunOnTheStreamsThread() {
+  int failed = 0;
+  for (int number = 0; number < kMost; ++number) {
+    SCOPED_TRACE(number);
+    const spcclComm_t comm = OneRank();
+    spcclStream_t stream;
+    EXPECT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+    std::vector<float> send = Rising(kCount), recv(kCount);
+    g_threads_left = number;
+    EXPECT_EQ(Sum(send, &recv, comm, stream), spcclSuccess) << LastError();
+    const spcclResult_t waited = spcclStreamSynchronize(stream);
+    const bool is_refused = g_threads_left.exchange(-1) < 0;
+    EXPECT_THAT(waited, AnyOf(spcclSuccess, spcclSystemError)) << LastError();
+    if (waited == spcclSystemError) {
+      ++failed;
+      EXPECT_THAT(LastError(), HasSubstr("refused memory"));
+    } else {
+      EXPECT_EQ(recv, send);
+    }
+    EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+    ExpectAllWorks();
+    if (HasFailure() || !is_refused) return failed;
+  }
+  ADD_FAILURE() << "more allocations than can be";
+  return failed;
+}
+
+TEST_F(OutOfMemoryTest, TheStreamsThreadFailsTheOperation) {
+  daemon_.SetAttach(false);
+  EXPECT_GT(RunOnTheStreamsThread(), 0);
+}
+
+TEST_F(OutOfMemoryTest, TheStreamsThreadDoesWithoutARelay) {
+  ::setenv("SPCCL_RELAY_BYTES", "1", 1);
+  RunOnTheStreamsThread();
+  ::unsetenv("SPCCL_RELAY_BYTES");
+  EXPECT_GT(daemon_.Requests(shm::RequestType::kCommRelays), 0u);
+}
+
+TEST_F(OutOfMemoryTest, WhatIsRegisteredCanBeFreed) {
+  RefuseEach([&] {
+    const spcclComm_t comm = OneRank();
+    void* const memory = Memory();
+    void* handle = nullptr;
+    const spcclResult_t registered =
+        Refusing([&] { return spcclCommRegister(comm, memory, kCount * sizeof(float), &handle); });
+    if (registered == spcclSuccess) {
+      EXPECT_EQ(spcclCommDeregister(comm, handle), spcclSuccess) << LastError();
+    }
+    EXPECT_EQ(spcclMemFree(memory), spcclSuccess) << LastError();
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  });
+}
+
+TEST_F(OutOfMemoryTest, MemoryIsFreed) {
+  RefuseEach([&] {
+    const spcclComm_t comm = OneRank();
+    void* const memory = Memory();
+    EXPECT_EQ(spcclAllReduce(memory, memory, kCount, spcclFloat, spcclSum, comm, nullptr),
+              spcclSuccess);
+    if (Refusing([&] { return spcclMemFree(memory); }) != spcclSuccess) {
+      EXPECT_EQ(spcclMemFree(memory), spcclSuccess);
+    }
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  });
+}
+
+TEST_F(OutOfMemoryTest, LeavingCanBeTriedAgain) {
+  for (const auto leave : {spcclCommDestroy, spcclCommAbort}) {
+    s_number = 0;
+    RefuseEach([&] {
+      const spcclComm_t comm = OneRank();
+      if (Refusing([&] { return leave(comm); }) != spcclSuccess) {
+        EXPECT_EQ(leave(comm), spcclSuccess) << LastError();
+      }
+      EXPECT_EQ(leave(comm), spcclInvalidUsage);
+      ExpectAllWorks();
+    });
+  }
+  EXPECT_EQ(daemon_.Requests(shm::RequestType::kCommInit),
+            daemon_.Requests(shm::RequestType::kCommDestroy) +
+                daemon_.Requests(shm::RequestType::kCommAbort));
+}
+
+}  // namespace
+}  // namespace spccl::client
