@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/cuda/driver.h"
 #include "base/status.h"
 
 namespace spccl::client {
@@ -36,7 +37,8 @@ Process& Process::Get() {
   Process* process = g_process.load(std::memory_order_acquire);
   if (process != nullptr) return *process;
   static const bool at_fork = [] {
-    if (::pthread_atfork(nullptr, nullptr, OnForkInChild) != 0) throw std::bad_alloc();
+    if (::pthread_atfork(cuda::HoldLoader, cuda::ReleaseLoader, OnForkInChild) != 0)
+      throw std::bad_alloc();
     return true;
   }();
   static_cast<void>(at_fork);
@@ -47,8 +49,9 @@ Process& Process::Get() {
 }
 
 // The child shares the parent's socket: as long as a copy is open, the daemon cannot see the
-// parent's end by the hang-up. Nothing else is touched.
+// parent's end by the hang-up. Nothing else of it is touched.
 void Process::OnForkInChild() {
+  cuda::ReleaseLoader();
   Process* process = g_process.exchange(nullptr, std::memory_order_acq_rel);
   if (process == nullptr) return;
   if (const int socket = process->socket_.load(std::memory_order_relaxed); socket >= 0) {

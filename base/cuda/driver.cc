@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/cuda/error.h"
@@ -39,6 +41,21 @@ absl::StatusCode CodeOf(Result result) {
       return absl::StatusCode::kInternal;
   }
 }
+
+std::mutex g_loader;
+thread_local bool t_is_loading = false;
+
+// While the thread is in the loader.
+class LoaderUse {
+ public:
+  LoaderUse() : lock_(g_loader) { t_is_loading = true; }
+  ~LoaderUse() { t_is_loading = false; }
+  LoaderUse(const LoaderUse&) = delete;
+  LoaderUse& operator=(const LoaderUse&) = delete;
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+};
 
 // Why the last call of the loader failed, which names the library.
 std::string LoaderError() {
@@ -109,14 +126,17 @@ absl::Status TooOld(const Driver& driver, const std::string& name, const char* m
 
 absl::StatusOr<std::shared_ptr<const Driver>> Driver::Load(const std::string& library) {
   const std::string name = library.empty() ? kSystemLibrary : library;
-  void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    return absl::NotFoundError(absl::StrCat("there is no CUDA driver: ", LoaderError()));
-  }
   const std::shared_ptr<Driver> driver(new Driver);
-  if (const char* const missing = LookUp(handle, driver.get()); missing != nullptr) {
-    return TooOld(*driver, name, missing);
+  const char* missing = nullptr;
+  {
+    const LoaderUse use;
+    void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      return absl::NotFoundError(absl::StrCat("there is no CUDA driver: ", LoaderError()));
+    }
+    missing = LookUp(handle, driver.get());
   }
+  if (missing != nullptr) return TooOld(*driver, name, missing);
   if (absl::Status status = Start(*driver, name); !status.ok()) return status;
   return driver;
 }
@@ -126,14 +146,25 @@ bool Driver::FoundNoGpu(const absl::Status& refusal) {
 }
 
 std::shared_ptr<const Driver> Driver::LoadIfInUse() {
-  void* const handle = ::dlopen(kSystemLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (handle == nullptr) return nullptr;
   Driver in_use;
   Context context;
-  if (LookUp(handle, &in_use) != nullptr) return nullptr;
+  {
+    const LoaderUse use;
+    void* const handle = ::dlopen(kSystemLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (handle == nullptr || LookUp(handle, &in_use) != nullptr) return nullptr;
+  }
   if (in_use.CtxGetCurrent(&context) == kErrorNotInitialized) return nullptr;
   auto driver = Load();
   return driver.ok() ? *std::move(driver) : nullptr;
+}
+
+// A library's initialisers may fork.
+void HoldLoader() {
+  if (!t_is_loading) g_loader.lock();
+}
+
+void ReleaseLoader() {
+  if (!t_is_loading) g_loader.unlock();
 }
 
 absl::Status Driver::ToStatus(Result result, std::string_view what) const {

@@ -142,6 +142,11 @@ class Driver {
   Driver() = default;
 };
 
+// For fork handlers, both on the thread that forks: from the first to the second no thread is in
+// the loader for a driver. What a fork() finds half done there leaves the child's loader unusable.
+void HoldLoader();
+void ReleaseLoader();
+
 // Makes a context the thread's own for the scope, and the one before it afterwards.
 class ScopedContext {
  public:
