@@ -1,10 +1,12 @@
 // Each allocation in turn is refused, once: a call may then fail, and nothing else may be wrong.
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <new>
 #include <string>
 #include <vector>
@@ -111,6 +113,14 @@ class OutOfMemoryTest : public testing::ClientTest {
 
   int RunOnTheStreamsThread();
 
+  // A daemon would wait for an operation that is missing in a communicator's order.
+  void ExpectNoGaps() {
+    std::map<uint32_t, uint64_t> next;
+    for (const shm::Submission& submission : daemon_.submissions()) {
+      EXPECT_EQ(submission.sequence, next[submission.comm_id]++) << submission.comm_id;
+    }
+  }
+
   static void* Memory() {
     void* memory = nullptr;
     EXPECT_EQ(spcclMemAlloc(&memory, kCount * sizeof(float)), spcclSuccess);
@@ -167,21 +177,31 @@ TEST_F(OutOfMemoryTest, AGroupsEndLeavesNothingToTheNext) {
 }
 
 TEST_F(OutOfMemoryTest, ACallOnAStreamIsMadeOrNot) {
-  RefuseEach([&] {
-    const spcclComm_t comm = OneRank();
-    spcclStream_t stream;
-    ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
-    std::vector<float> send = Rising(8), first(8), second(8);
-    const spcclResult_t called = Refusing([&] { return Sum(send, &first, comm, stream); });
-    const spcclResult_t after = Sum(send, &second, comm, stream);
-    const spcclResult_t waited = spcclStreamSynchronize(stream);
-    EXPECT_THAT(waited, AnyOf(spcclSuccess, spcclSystemError));
-    EXPECT_EQ(after == spcclSuccess && waited == spcclSuccess, second == send);
-    EXPECT_EQ(called == spcclSuccess && waited == spcclSuccess, first == send);
-    EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
-    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
-    ExpectAllWorks();
-  });
+  // A queue takes memory with every so many calls only.
+  for (const int earlier : {0, 15, 31}) {
+    s_number = 0;
+    RefuseEach([&] {
+      const spcclComm_t comm = OneRank();
+      spcclStream_t stream;
+      ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+      std::vector<float> send = Rising(8), first(8), second(8);
+      for (int call = 0; call < earlier; ++call) {
+        EXPECT_EQ(Sum(send, &second, comm, stream), spcclSuccess);
+      }
+      EXPECT_EQ(spcclStreamSynchronize(stream), spcclSuccess);
+      std::ranges::fill(second, 0.0f);
+      const spcclResult_t called = Refusing([&] { return Sum(send, &first, comm, stream); });
+      const spcclResult_t after = Sum(send, &second, comm, stream);
+      const spcclResult_t waited = spcclStreamSynchronize(stream);
+      EXPECT_THAT(waited, AnyOf(spcclSuccess, spcclSystemError));
+      EXPECT_EQ(after == spcclSuccess && waited == spcclSuccess, second == send);
+      EXPECT_EQ(called == spcclSuccess && waited == spcclSuccess, first == send);
+      EXPECT_EQ(spcclStreamDestroy(stream), spcclSuccess);
+      EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+      ExpectNoGaps();
+      ExpectAllWorks();
+    });
+  }
 }
 
 // An operation behind another communicator's is the stream's thread's to run, in copies as here.

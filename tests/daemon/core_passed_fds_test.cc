@@ -1,5 +1,6 @@
 // Descriptors that clients pass, and that are not what the protocol expects.
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -78,25 +79,50 @@ TEST(PassedFdsTest, SocketsThatLingerDoNotHoldUpOtherClients) {
   EXPECT_THAT(other.UniqueId(), IsOk());
 }
 
+// Has the core thread wait until it is opened.
+std::unique_ptr<Subscription> HoldCore(DaemonEnv& env, const std::shared_ptr<Gate>& gate) {
+  auto subscription = env.core().Subscribe(0, [gate](const Event&) { gate->Enter(); });
+  env.core().RecordEvent({});
+  EXPECT_TRUE(gate->AwaitEntered(1));
+  return subscription;
+}
+
 // Nothing tells this one not to linger: the thread that closes it is stuck.
 TEST(PassedFdsTest, NeitherOthersNorTheDaemonsEndWaitForOneThatCannotBeClosed) {
   DaemonEnv env;
   RawClient other = Open(env), client = Open(env);
   LingeringSocket lingering = MakeLingeringSocket();
   UniqueFd holder = MakeHolderOf(std::move(lingering.socket));
-  // The core thread waits until it has the only reference.
   const auto gate = std::make_shared<Gate>();
-  const auto subscription = env.core().Subscribe(0, [gate](const Event&) { gate->Enter(); });
-  env.core().RecordEvent({});
-  ASSERT_TRUE(gate->AwaitEntered(1));
+  const auto subscription = HoldCore(env, gate);
   const shm::Request request = MakeRegister(client, 0);
   ASSERT_THAT(client.Send(request, {holder.get()}), IsOk());
-  holder.Reset();
+  holder.Reset();  // the daemon has the only reference
   gate->Open();
   EXPECT_THAT(client.AwaitReply(request.request_id), IsOk());
   EXPECT_THAT(other.UniqueId(), IsOk());
   env.Destroy();
   EXPECT_TRUE(other.AwaitHangup());
+}
+
+TEST(PassedFdsTest, WhoHasPassedTooManyThatCannotBeClosedIsNotServed) {
+  DaemonEnv env;
+  RawClient client = Open(env);
+  LingeringSocket lingering = MakeLingeringSocket();
+  UniqueFd holder = MakeHolderOf(std::move(lingering.socket));
+  const UniqueFd other(::eventfd(0, EFD_CLOEXEC));
+  const auto gate = std::make_shared<Gate>();
+  const auto subscription = HoldCore(env, gate);
+  ASSERT_THAT(client.Send(MakeRegister(client, 0), {holder.get()}), IsOk());
+  holder.Reset();
+  for (size_t passed = 1; passed < FdCloser::kMostOfAUser; passed += shm::kMaxPassedFds) {
+    ASSERT_THAT(client.Send(MakeRegister(client, shm::kMaxPassedFds),
+                            std::vector<int>(shm::kMaxPassedFds, other.get())),
+                IsOk());
+  }
+  gate->Open();
+  EXPECT_TRUE(client.AwaitHangup());
+  EXPECT_FALSE(RawClient::Open(env.socket_path()).ok());
 }
 
 // Takes all that the process, and so the daemon in it, may open.

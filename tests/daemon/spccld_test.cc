@@ -1,6 +1,7 @@
 // How the real spccld ends. What happens when its clients are killed: tests/fault.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
