@@ -28,6 +28,7 @@ struct Session::Call {
   bool done = false;
   shm::Reply reply;
   std::vector<UniqueFd> fds;
+  bool lost_fds = false;
 };
 
 Session::~Session() {
@@ -110,6 +111,7 @@ absl::StatusOr<UniqueFd> Session::AskForDescriptor(const shm::Request& request, 
   SPCCL_ASSIGN_OR_RETURN(const auto call, Start(request));
   SPCCL_RETURN_IF_ERROR(Await(call, phase).status());
   const std::lock_guard lock(mutex_);
+  if (call->lost_fds) return OutOfDescriptors();
   if (call->fds.size() == 1) return std::move(call->fds.front());
   return absl::InternalError(
       absl::StrCat("the daemon passed ", call->fds.size(), " descriptors, expected 1"));
@@ -161,12 +163,11 @@ absl::Status Session::ListenUntilEnd() {
       const std::lock_guard lock(mutex_);
       return goodbye_.ok() ? DaemonIs("has gone") : goodbye_;
     }
-    if (packet->lost_fds) return OutOfDescriptors();
     if (!IsWellFormed(*packet, reply)) {
       return absl::InternalError(
           absl::StrCat("the daemon at ", path_, " sent a message that is none"));
     }
-    Dispatch(reply, std::move(packet->fds));
+    Dispatch(reply, *std::move(packet));
   }
 }
 
@@ -179,7 +180,7 @@ void Session::Listen() {
   Die(end);
 }
 
-void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
+void Session::Dispatch(const shm::Reply& reply, shm::Packet packet) {
   const std::lock_guard lock(mutex_);
   switch (reply.type) {
     case shm::ReplyType::kReply: {
@@ -188,7 +189,9 @@ void Session::Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds) {
       const std::shared_ptr<Call> call = std::move(found->second);
       calls_.erase(found);
       call->reply = reply;
-      call->fds = std::move(fds);
+      // Lost ones are missed by who has asked for them.
+      call->fds = std::move(packet.fds);
+      call->lost_fds = packet.lost_fds;
       call->done = true;
       if (call->abandoned && reply.result == 0) AbandonLocked(*call, reply.value);
       break;

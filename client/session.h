@@ -22,6 +22,7 @@
 #include "base/unique_fd.h"
 #include "client/rings.h"
 #include "proto/shm/session.h"
+#include "proto/shm/socket.h"
 
 namespace spccl::client {
 
@@ -51,7 +52,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void Tell(shm::Request request) noexcept;
   // Nobody waits for the reply any more: what is made for it is ended.
   void Abandon(const std::shared_ptr<Call>& call) noexcept;
-  // As Ask; of a reply with one descriptor beside it.
+  // As Ask; of a reply with one descriptor beside it. ResourceExhausted: this process may open no
+  // more, and it is lost.
   absl::StatusOr<UniqueFd> AskForDescriptor(const shm::Request& request, const char* phase);
 
   Rings& rings() { return *rings_; }
@@ -99,7 +101,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Listen();
   absl::Status DaemonIs(const char* what) const;
   absl::Status ListenUntilEnd();
-  void Dispatch(const shm::Reply& reply, std::vector<UniqueFd> fds);
+  void Dispatch(const shm::Reply& reply, shm::Packet packet);
   void AbandonLocked(const Call& call, uint64_t value) noexcept;
   void Die(const absl::Status& reason);
 

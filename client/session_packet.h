@@ -13,8 +13,10 @@ inline absl::Status OutOfDescriptors() {
       "daemon passed are lost");
 }
 
+// But for descriptors that were lost.
 inline bool IsWellFormed(const shm::Packet& packet, const shm::Reply& reply) {
-  return packet.bytes == sizeof reply && !packet.truncated && reply.magic == shm::kSessionMagic;
+  return packet.bytes == sizeof reply && (!packet.truncated || packet.lost_fds) &&
+         reply.magic == shm::kSessionMagic;
 }
 
 }  // namespace spccl::client

@@ -14,6 +14,7 @@
 #include "base/futex.h"
 #include "base/status.h"
 #include "proto/shm/order.h"
+#include "proto/shm/relay.h"
 #include "proto/shm/socket.h"
 
 namespace spccl::testing {
@@ -191,15 +192,13 @@ void FakeDaemon::Handle(const SessionPtr& session, const shm::Request& request,
     case RequestType::kRegisterCuda:
       session->gpu_buffers[next_id_] = request.register_cuda.address;
       return Answer(session, request.request_id, next_id_++);
-    case RequestType::kOrderMemory: {
-      const auto memfd = CreateSealedMemfd("fake-order", sizeof(shm::OrderMemory));
-      SPCCL_CHECK(memfd.ok());
-      session->order = SharedMapping::Create(memfd->get(), sizeof(shm::OrderMemory)).value();
-      shm::Reply reply = Notice(shm::ReplyType::kReply, 0, Result::kSuccess, "");
-      reply.request_id = request.request_id;
-      (void)shm::SendPacket(session->socket.get(), &reply, sizeof reply, {memfd->get()});
+    case RequestType::kOrderMemory:
+      session->order = GiveMemory(session, request, sizeof(shm::OrderMemory));
       return;
-    }
+    case RequestType::kCommRelays:
+      if (!offers_relays_) break;
+      GiveMemory(session, request, shm::RelayBytes(session->comms.at(request.comm.comm_id).second));
+      return;
     case RequestType::kRegisterAddress:
       return Answer(session, request.request_id, next_id_++);
     case RequestType::kHandOverMemory:
@@ -212,6 +211,17 @@ void FakeDaemon::Handle(const SessionPtr& session, const shm::Request& request,
       break;
   }
   Answer(session, request.request_id, 0);
+}
+
+// As the answer.
+SharedMapping FakeDaemon::GiveMemory(const SessionPtr& session, const shm::Request& request,
+                                     size_t bytes) {
+  const auto memfd = CreateSealedMemfd("fake-memory", bytes);
+  SPCCL_CHECK(memfd.ok());
+  shm::Reply reply = Notice(shm::ReplyType::kReply, 0, Result::kSuccess, "");
+  reply.request_id = request.request_id;
+  (void)shm::SendPacket(session->socket.get(), &reply, sizeof reply, {memfd->get()});
+  return SharedMapping::Create(memfd->get(), bytes).value();
 }
 
 void FakeDaemon::SayHello(const SessionPtr& session, const shm::Request& request) {
@@ -355,6 +365,11 @@ void FakeDaemon::EndComm(const SessionPtr& session, uint32_t comm_id) {
   };
   for (auto& [key, waiting] : matching_) end(&waiting);
   end(&held_);
+}
+
+void FakeDaemon::OfferRelays() {
+  const std::lock_guard lock(mutex_);
+  offers_relays_ = true;
 }
 
 void FakeDaemon::OmitDone() {

@@ -56,6 +56,9 @@ class FakeDaemon {
   // How often clients have rung.
   uint64_t rings();
 
+  // Every later request for relays gets memory for them; operations do not pass through it.
+  void OfferRelays();
+
   // Later completions of operations on GPUs come without their `done`, as if it died in between.
   void OmitDone();
 
@@ -109,6 +112,7 @@ class FakeDaemon {
   void Handle(const SessionPtr& session, const shm::Request& request, shm::Packet* packet);
   void SayHello(const SessionPtr& session, const shm::Request& request);
   void JoinRank(const SessionPtr& session, const shm::Request& request);
+  SharedMapping GiveMemory(const SessionPtr& session, const shm::Request& request, size_t bytes);
   void Answer(const SessionPtr& session, uint64_t request_id, uint64_t value,
               shm::Result result = shm::Result::kSuccess, const std::string& message = "");
   bool TakeRings(const SessionPtr& session);
@@ -129,6 +133,7 @@ class FakeDaemon {
   UniqueFd listener_, wake_;
   bool stop_ = false;
   bool omits_done_ = false;
+  bool offers_relays_ = false;
   bool can_attach_ = true;
   bool awake_ = false;
   uint64_t rings_ = 0;

@@ -35,6 +35,23 @@ class ForkTest : public testing::ClientTest {
   }
 };
 
+// Lets this process open so many descriptors more.
+bool LeaveDescriptors(int left) {
+  // The lowest number that is free, and above which none is taken.
+  int highest = 2;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    highest = std::max(highest, std::stoi(entry.path().filename()));
+  }
+  int filled;
+  while ((filled = ::dup(0)) <= highest) {
+    if (filled < 0) return false;
+  }
+  ::close(filled);
+  const rlim_t most = static_cast<rlim_t>(filled) + static_cast<rlim_t>(left);
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 TEST_F(ForkTest, AChildRefusesTheParentsHandles) {
   const spcclComm_t comm = OneRank();
   spcclStream_t stream;
@@ -67,19 +84,7 @@ TEST_F(ForkTest, TooFewDescriptorsAreNamed) {
   int named = 0;
   for (int left = 0; left < kEnough; ++left) {
     const int line = InChild([left] {
-      // The lowest number that is free, and above which none is taken.
-      int highest = 2;
-      for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-        highest = std::max(highest, std::stoi(entry.path().filename()));
-      }
-      int filled;
-      while ((filled = ::dup(0)) <= highest) {
-        if (filled < 0) return __LINE__;
-      }
-      ::close(filled);
-      const rlim_t most = static_cast<rlim_t>(filled) + static_cast<rlim_t>(left);
-      const rlimit limit{.rlim_cur = most, .rlim_max = most};
-      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return __LINE__;
+      if (!LeaveDescriptors(left)) return __LINE__;
       spcclUniqueId id;
       const spcclResult_t result = spcclGetUniqueId(&id);
       if (result == spcclSuccess) return 0;
@@ -93,6 +98,29 @@ TEST_F(ForkTest, TooFewDescriptorsAreNamed) {
     EXPECT_LT(left, kEnough - 1);
   }
   EXPECT_GT(named, 0);
+}
+
+TEST_F(ForkTest, WithoutADescriptorForRelaysThereAreNone) {
+  daemon_.OfferRelays();
+  const int line = InChild([] {
+    ::setenv("SPCCL_RELAY_BYTES", "1", 1);
+    const spcclComm_t comm = OneRank();
+    if (!LeaveDescriptors(0)) return __LINE__;
+    // The daemon, which is the parent, moves what it has itself there.
+    static float values[8];
+    for (int call = 0; call < 2; ++call) {
+      if (spcclAllReduce(values, values, 8, spcclFloat, spcclSum, comm, nullptr) != spcclSuccess) {
+        return __LINE__;
+      }
+    }
+    return spcclCommDestroy(comm) == spcclSuccess ? 0 : __LINE__;
+  });
+  EXPECT_EQ(line, 0);
+  EXPECT_EQ(daemon_.Requests(shm::RequestType::kCommRelays), 1u);
+  EXPECT_EQ(daemon_.sessions(), 1u);
+  const auto submissions = daemon_.submissions();
+  ASSERT_EQ(submissions.size(), 2u);
+  for (const shm::Submission& submission : submissions) EXPECT_EQ(submission.relay, 0u);
 }
 
 TEST_F(ForkTest, AChildOpensItsOwnSession) {
