@@ -134,6 +134,8 @@ class Round {
         auto one = Begin(process_, launches_[i], std::move(slot->second), /*may_block=*/false);
         note_(launches_[i], one.status());
         if (!one.ok()) continue;
+        // At once, with an error, where no thread can be started: nobody waits for it on a stream.
+        if (one->op != nullptr && one->op->is_finished()) note_(launches_[i], one->op->result());
         begun_[i] = *std::move(one);
         open.push_back(i);
       } catch (const std::bad_alloc&) {
@@ -220,7 +222,9 @@ absl::Status LaunchAll(Process& process, const std::vector<Launch>& launches) {
   const auto note = [&](const Launch& launch, const absl::Status& status) {
     if (status.ok()) return;
     launch.comm->SetLastError(status.message());
-    if (first_error.ok()) first_error = status;
+    // That another rank has failed is a consequence, where that rank is of this group.
+    const bool is_cause = absl::IsAborted(first_error) && !absl::IsAborted(status);
+    if (first_error.ok() || is_cause) first_error = status;
   };
   std::vector<std::optional<Begun>> begun(launches.size());
   const absl::Status all = CatchAll([&] {
@@ -230,7 +234,7 @@ absl::Status LaunchAll(Process& process, const std::vector<Launch>& launches) {
     return absl::OkStatus();
   });
   if (!all.ok()) {
-    if (first_error.ok()) first_error = all;
+    if (first_error.ok() || absl::IsAborted(first_error)) first_error = all;
     // The rest will not come: what has begun, here and elsewhere, must not wait for it.
     const bool is_any = std::ranges::any_of(begun, [](const auto& one) { return one.has_value(); });
     for (size_t i = 0; i < launches.size() && is_any; ++i) {

@@ -365,6 +365,14 @@ void FakeDaemon::EndComm(const SessionPtr& session, uint32_t comm_id) {
   };
   for (auto& [key, waiting] : matching_) end(&waiting);
   end(&held_);
+  for (const SessionPtr& each : sessions_) {
+    for (const auto& [other, of] : each->comms) {
+      if (of.first != id || (each == session && other == comm_id)) continue;
+      const shm::Reply notice =
+          Notice(shm::ReplyType::kCommFailed, other, Result::kRemoteError, "aborted");
+      (void)shm::SendPacket(each->socket.get(), &notice, sizeof notice);
+    }
+  }
 }
 
 void FakeDaemon::OfferRelays() {

@@ -176,6 +176,34 @@ TEST_F(OutOfMemoryTest, AGroupsEndLeavesNothingToTheNext) {
   });
 }
 
+// Copies in a group need a thread: where there is none for one rank, the other ends, too.
+TEST_F(OutOfMemoryTest, AGroupsEndTellsTheCause) {
+  daemon_.SetAttach(false);
+  for (const bool on_streams : {false, true}) {
+    s_number = 0;
+    RefuseEach([&] {
+      spcclComm_t comms[2];
+      ASSERT_EQ(spcclCommInitAll(comms, 2, nullptr), spcclSuccess);
+      spcclStream_t streams[2] = {};
+      if (on_streams) {
+        for (spcclStream_t& stream : streams) ASSERT_EQ(spcclStreamCreate(&stream), spcclSuccess);
+      }
+      std::vector<float> send = Rising(8), recv[2] = {Rising(8), Rising(8)};
+      ASSERT_EQ(spcclGroupStart(), spcclSuccess);
+      for (int rank = 0; rank < 2; ++rank) {
+        EXPECT_EQ(Sum(send, &recv[rank], comms[rank], streams[rank]), spcclSuccess);
+      }
+      const spcclResult_t ended = Refusing([] { return spcclGroupEnd(); });
+      if (ended != spcclSuccess) EXPECT_THAT(LastError(), HasSubstr("refused memory"));
+      for (const spcclStream_t stream : streams) {
+        if (stream != nullptr) (void)spcclStreamDestroy(stream);
+      }
+      for (const spcclComm_t comm : comms) EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+      ExpectAllWorks();
+    });
+  }
+}
+
 TEST_F(OutOfMemoryTest, ACallOnAStreamIsMadeOrNot) {
   // A queue takes memory with every so many calls only.
   for (const int earlier : {0, 15, 31}) {

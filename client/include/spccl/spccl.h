@@ -350,9 +350,9 @@ SPCCL_API spcclResult_t spcclScatter(const void* sendbuff, void* recvbuff, size_
  * writes. Groups nest; the inner ends do nothing. All other calls act at once.
  *
  * An error in a collected call is returned by the call, and again by the outermost spcclGroupEnd,
- * which then starts nothing. Otherwise spcclGroupEnd returns the first error of what it started; of
- * several communicators being made, either all handles are written or none. spcclInvalidUsage: an
- * end without a start. */
+ * which then starts nothing. Otherwise spcclGroupEnd returns the first error of what it started,
+ * spcclRemoteError only where there is no other; of several communicators being made, either all
+ * handles are written or none. spcclInvalidUsage: an end without a start. */
 SPCCL_API spcclResult_t spcclGroupStart(void);
 SPCCL_API spcclResult_t spcclGroupEnd(void);
 
