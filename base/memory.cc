@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -50,13 +52,50 @@ void* ReserveAligned(size_t size_bytes) {
   return reinterpret_cast<void*>(start);
 }
 
+// Blocks SIGXFSZ in this thread, and takes back the one that came of its own doing meanwhile.
+class FileSizeSignalBlock {
+ public:
+  FileSizeSignalBlock() {
+    ::sigemptyset(&signal_);
+    ::sigaddset(&signal_, SIGXFSZ);
+    was_pending_ = IsPending();
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~FileSizeSignalBlock() {
+    constexpr timespec kNow{};
+    while (!was_pending_ && IsPending() && ::sigtimedwait(&signal_, nullptr, &kNow) < 0 &&
+           errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  FileSizeSignalBlock(const FileSizeSignalBlock&) = delete;
+  FileSizeSignalBlock& operator=(const FileSizeSignalBlock&) = delete;
+
+ private:
+  static bool IsPending() {
+    sigset_t pending;
+    return ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGXFSZ) == 1;
+  }
+
+  sigset_t signal_, before_;
+  bool was_pending_;
+};
+
+// As ftruncate(2), which also raises SIGXFSZ above RLIMIT_FSIZE (ulimit -f). Returns errno, 0 if
+// all is well.
+int Extend(int fd, size_t size_bytes) {
+  const FileSizeSignalBlock block;
+  return ::ftruncate(fd, static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> CreateSealedMemfd(const std::string& name, size_t size_bytes) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus(errno, "memfd_create " + name);
-  if (::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("ftruncate ", name, " to ", size_bytes, " bytes"));
+  if (const int error = Extend(fd.get(), size_bytes); error != 0) {
+    return ErrnoStatus(error, absl::StrCat("ftruncate ", name, " to ", size_bytes, " bytes",
+                                           error == EFBIG ? " (RLIMIT_FSIZE, ulimit -f)" : ""));
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "seal " + name);

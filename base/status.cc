@@ -27,6 +27,7 @@ absl::StatusCode CodeOf(int error_number) {
     case EMFILE:
     case ENFILE:
     case ENOSPC:
+    case EFBIG:
       return absl::StatusCode::kResourceExhausted;
     case ECONNREFUSED:
     case ECONNRESET:

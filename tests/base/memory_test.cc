@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -40,6 +43,46 @@ TEST(CreateSealedMemfdTest, AnImpossibleSizeIsAnError) {
   auto fd = CreateSealedMemfd("huge", SIZE_MAX);
   ASSERT_FALSE(fd.ok());
   EXPECT_THAT(std::string(fd.status().message()), HasSubstr("huge"));
+}
+
+bool IsPending(int signal) {
+  sigset_t pending;
+  ::sigpending(&pending);
+  return ::sigismember(&pending, signal) == 1;
+}
+
+// As the system raises SIGXFSZ for it, which ends a process.
+TEST(CreateSealedMemfdTest, AboveTheProcesssFileSizeIsAnErrorOnly) {
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  sigset_t mask_before, mask;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &mask_before);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto fits = CreateSealedMemfd("small", 4096);
+  const auto refused = CreateSealedMemfd("large", 8192);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(fits.ok()) << fits.status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("large to 8192 bytes"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("RLIMIT_FSIZE"));
+  EXPECT_FALSE(IsPending(SIGXFSZ));
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT_EQ(::sigismember(&mask, SIGXFSZ), ::sigismember(&mask_before, SIGXFSZ));
+}
+
+TEST(CreateSealedMemfdTest, AFileSizeSignalOfTheProgramsStays) {
+  sigset_t signal, before;
+  ::sigemptyset(&signal);
+  ::sigaddset(&signal, SIGXFSZ);
+  ::pthread_sigmask(SIG_BLOCK, &signal, &before);
+  ASSERT_EQ(::raise(SIGXFSZ), 0);
+  EXPECT_TRUE(CreateSealedMemfd("any", 4096).ok());
+  EXPECT_TRUE(IsPending(SIGXFSZ));
+  const timespec now{};
+  EXPECT_EQ(::sigtimedwait(&signal, nullptr, &now), SIGXFSZ);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST(CheckMappedTest, FindsAHole) {
