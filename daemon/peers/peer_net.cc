@@ -1,10 +1,7 @@
 #include "daemon/peers/peer_net.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -45,26 +42,6 @@ class NoPlugins final : public grpc::ServerBuilderOption {
 void LogOfGrpc(gpr_log_func_args* line) {
   const bool error = line->severity == GPR_LOG_SEVERITY_ERROR;
   Log(error ? LogLevel::kWarning : LogLevel::kDebug, "grpc", line->message);
-}
-
-// gRPC does not say why it cannot listen; the kernel does.
-absl::Status WhyNotListen(const Address& address) {
-  const std::string port = absl::StrCat(address.port);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return absl::NotFoundError(::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  const UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return ErrnoStatus(errno, "socket");
-  const int one = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::listen(socket.get(), 1) != 0) {
-    return ErrnoStatus(errno, "bind");
-  }
-  return absl::UnavailableError("gRPC did not start");
 }
 
 }  // namespace
@@ -162,16 +139,31 @@ absl::Status PeerNet::Impl::Listen() {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  int port = 0;
-  builder.AddListeningPort(listen_.text(), server_credentials_, &port);
-  server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port <= 0) {
-    return Annotate(WhyNotListen(listen_),
+  // Of those who have said hello, were refused, and stay.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             1 + static_cast<int>(options_.connect_limit_ns / 1'000'000));
+  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor =
+      Acceptor::Listen(listen_, options_.connect_limit_ns);
+  if (!acceptor.ok()) {
+    return Annotate(acceptor.status(),
                     absl::StrCat("peers.listen: cannot listen on ", listen_.text()));
   }
-  UseLinearTimeouts(Sockets::kListener, static_cast<uint16_t>(port));
+  acceptor_ = *std::move(acceptor);
+  const uint16_t port = acceptor_->port();
+  UseLinearTimeouts(Sockets::kListener, port);
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> connections =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          server_credentials_);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::InternalError("peers.listen: gRPC did not start");
+  acceptor_->Start([connections](UniqueFd socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket.Release();
+    connections->HandleNewConnection(&connection);
+  });
   Address address = listen_;
-  address.port = static_cast<uint16_t>(port);
+  address.port = port;
   const std::string listening = address.text();
   if (!options_.advertise.empty()) {
     absl::StatusOr<Address> wanted = ParseAddress(options_.advertise);
@@ -200,6 +192,7 @@ void PeerNet::Impl::Stop() {
     changed_.wait_for(lock, kGrace, [this] { return sessions_.empty(); });
     for (const SessionPtr& session : sessions_) session->stream->Abort();
   }
+  if (acceptor_ != nullptr) acceptor_->Stop();  // gRPC would not close what it is given then
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kGrace);
   {
     std::unique_lock lock(mutex_);

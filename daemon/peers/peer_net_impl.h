@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/peers/acceptor.h"
 #include "daemon/peers/address.h"
 #include "daemon/peers/helper_thread.h"
 #include "daemon/peers/munge.h"
@@ -146,6 +147,7 @@ class PeerNet::Impl : public std::enable_shared_from_this<Impl> {
   int64_t awake_since_ns_ = 0;  // when this process last found that it had slept itself
 
   std::unique_ptr<AcceptingService> service_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<HelperThread> helper_;
   std::thread thread_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
@@ -30,6 +31,13 @@ bool NoWayThere(const absl::Status& status) {
     if (absl::StrContains(status.message(), std::strerror(error))) return true;
   }
   return false;
+}
+
+// Of gRPC's name for the other end: "ipv4:10.0.0.2:40962".
+uint16_t RemotePort(const std::string& remote) {
+  uint32_t port = 0;
+  if (!absl::SimpleAtoi(remote.substr(remote.rfind(':') + 1), &port)) return 0;
+  return static_cast<uint16_t>(port);
 }
 
 v1::PeerMessage GoodbyeOf(const absl::Status& status) {
@@ -133,6 +141,7 @@ void PeerNet::Impl::OnHello(const SessionPtr& session, const v1::Hello& hello) {
   absl::Status status = CheckHello(session->own, hello);
   if (status.ok()) status = CheckCertificate(*session);
   if (!status.ok()) return Refuse(session, status);
+  acceptor_->Welcome(RemotePort(session->stream->remote()));
   session->stage = Session::Stage::kBusy;
   MakeProof(session, [session](std::string credential) {
     v1::PeerMessage message;

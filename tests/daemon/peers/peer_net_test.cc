@@ -13,7 +13,9 @@
 #include <random>
 #include <thread>
 
+#include "daemon/peers/acceptor.h"
 #include "tests/daemon/peers/node.h"
+#include "tests/daemon/peers/stranger.h"
 
 namespace spccl::daemon::peers {
 namespace {
@@ -242,6 +244,39 @@ TEST(PeerNetTest, ManyConnectionsLeakNoDescriptors) {
     EXPECT_FALSE(a.AwaitDown(id).ok());
   }
   EXPECT_LE(OpenDescriptors(), before + 8);
+}
+
+TEST(PeerNetTest, AStrangerThatSaysNothingIsCutOffAndAPeerIsNot) {
+  PeerNetOptions options = OptionsOf(1);
+  options.connect_limit_ns = 300'000'000;
+  Node a(options), b(OptionsOf(2));
+  const PeerId id = b.Connect(a);
+  ASSERT_TRUE(b.AwaitUp(id));
+  const UniqueFd stranger = ConnectStranger(a->address());
+  EXPECT_TRUE(IsCutOff(stranger));
+  ASSERT_TRUE(b->Send(id, Numbered(1)).ok());
+  EXPECT_TRUE(AwaitMessages(a, a.AwaitPeer(2), 1));
+  EXPECT_EQ(b.Get(id).downs, 0);
+}
+
+TEST(PeerNetTest, OfMoreStrangersThanAreHeldTheOldestGoes) {
+  PeerNetOptions options = OptionsOf(1);
+  options.connect_limit_ns = 300'000'000'000;
+  Node a(options), b(OptionsOf(2));
+  const PeerId id = b.Connect(a);
+  ASSERT_TRUE(b.AwaitUp(id));
+  std::vector<UniqueFd> strangers;
+  for (size_t i = 0; i < Acceptor::kMostStrangers + 3; ++i) {
+    strangers.push_back(ConnectStranger(a->address()));
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(IsCutOff(strangers[i])) << i;
+  EXPECT_FALSE(IsCutOff(strangers[3], 100));
+  EXPECT_FALSE(IsCutOff(strangers.back(), 100));
+  ASSERT_TRUE(b->Send(id, Numbered(1)).ok());
+  EXPECT_TRUE(AwaitMessages(a, a.AwaitPeer(2), 1));
+  // One that comes now is a stranger for a moment only.
+  Node c(OptionsOf(3));
+  EXPECT_TRUE(c.AwaitUp(c.Connect(a)));
 }
 
 TEST(PeerNetTest, WithoutProofOnlyLoopback) {

@@ -8,6 +8,7 @@
 
 #include "ctl/certificates.h"
 #include "tests/daemon/peers/node.h"
+#include "tests/daemon/peers/stranger.h"
 
 namespace spccl::daemon::peers {
 namespace {
@@ -73,6 +74,14 @@ TEST_F(PeerNetTlsTest, NodesOfOneAuthorityMeet) {
   Node c(Good(3));
   const PeerId by_name = c.Connect(a);
   EXPECT_TRUE(c.AwaitUp(by_name)) << c.Get(by_name).down;
+}
+
+// In the middle of TLS's own greeting.
+TEST_F(PeerNetTlsTest, AStrangerThatSaysNothingIsCutOff) {
+  PeerNetOptions options = Good(1);
+  options.connect_limit_ns = 300'000'000;
+  Node a(options);
+  EXPECT_TRUE(IsCutOff(ConnectStranger(a->address())));
 }
 
 TEST_F(PeerNetTlsTest, ForeignAuthoritiesAreNamedOnWhicheverSideDials) {
