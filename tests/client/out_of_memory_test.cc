@@ -1,61 +1,12 @@
 // Each allocation in turn is refused, once: a call may then fail, and nothing else may be wrong.
-#include <sys/prctl.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <map>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "tests/client/client_test.h"
-
-namespace {
-
-// So many allocations succeed before one is refused; negative: none is refused.
-thread_local int64_t t_left = -1;
-// Likewise, of the library's own threads.
-std::atomic<int64_t> g_threads_left{-1};
-
-bool IsLibrarysThread() {
-  char name[16] = {};
-  return ::prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "spccl-", 6) == 0;
-}
-
-bool IsRefused() {
-  if (t_left >= 0 && t_left-- == 0) return true;
-  return g_threads_left.load() >= 0 && IsLibrarysThread() && g_threads_left.fetch_sub(1) == 0;
-}
-
-void* Allocate(size_t bytes) {
-  void* const memory = IsRefused() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t bytes) {
-  return Allocate(bytes);
-}
-void* operator new[](size_t bytes) {
-  return Allocate(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/client/refused_memory.h"
 
 namespace spccl::client {
 namespace {
@@ -63,40 +14,10 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kMost = 2000;
 constexpr size_t kCount = 1000;
 
-class OutOfMemoryTest : public testing::ClientTest {
+class OutOfMemoryTest : public testing::RefusedMemoryTest<testing::ClientTest> {
  protected:
-  // Runs `body` with each of this thread's allocations refused in turn, until it makes no more.
-  // What `body` gives is told of whether one was refused.
-  static void RefuseEach(const std::function<void()>& body) {
-    for (int number = 0; number < kMost; ++number) {
-      SCOPED_TRACE(number);
-      s_refused = -1;
-      body();
-      ASSERT_GE(s_refused, 0) << "body refuses nothing";
-      if (::testing::Test::HasFailure() || s_refused == 0) return;
-      s_number = number + 1;
-    }
-    FAIL() << "more allocations than can be";
-  }
-
-  // The result of `call`, of whose allocations one is refused: if it does not reach that, nothing
-  // is left to be refused in it.
-  template <typename Call>
-  static spcclResult_t Refusing(Call call) {
-    t_left = s_number;
-    const spcclResult_t result = call();
-    s_refused = t_left < 0 ? 1 : 0;
-    t_left = -1;
-    EXPECT_THAT(result, AnyOf(spcclSuccess, spcclSystemError)) << LastError();
-    return result;
-  }
-
-  void SetUp() override { s_number = 0; }
-  void TearDown() override { t_left = g_threads_left = -1; }
-
   // What was there before makes no difference to new communicators, and the calls of old groups are
   // not made again.
   void ExpectAllWorks() {
@@ -126,9 +47,6 @@ class OutOfMemoryTest : public testing::ClientTest {
     EXPECT_EQ(spcclMemAlloc(&memory, kCount * sizeof(float)), spcclSuccess);
     return memory;
   }
-
-  static inline int64_t s_number = 0;
-  static inline int s_refused = -1;
 };
 
 TEST_F(OutOfMemoryTest, JoiningLeavesNothing) {
@@ -194,7 +112,9 @@ TEST_F(OutOfMemoryTest, AGroupsEndTellsTheCause) {
         EXPECT_EQ(Sum(send, &recv[rank], comms[rank], streams[rank]), spcclSuccess);
       }
       const spcclResult_t ended = Refusing([] { return spcclGroupEnd(); });
-      if (ended != spcclSuccess) EXPECT_THAT(LastError(), HasSubstr("refused memory"));
+      if (ended != spcclSuccess) {
+        EXPECT_THAT(LastError(), HasSubstr("refused memory"));
+      }
       for (const spcclStream_t stream : streams) {
         if (stream != nullptr) (void)spcclStreamDestroy(stream);
       }
@@ -255,7 +175,7 @@ TEST_F(OutOfMemoryTest, ACallThatIsQueuedIsMadeOrNot) {
 // Returns how many of them have failed.
 int OutOfMemoryTest::RunOnTheStreamsThread() {
   int failed = 0;
-  for (int number = 0; number < kMost; ++number) {
+  for (int number = 0; number < testing::kMostAllocations; ++number) {
     SCOPED_TRACE(number);
     const spcclComm_t comm = OneRank();
     spcclStream_t stream;
