@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,12 +103,16 @@ std::string Line(LogLevel level, std::string_view component, std::string_view me
 
 // What is written at once of some bytes; -1: nothing.
 ssize_t WriteNow(std::string_view bytes) {
-  if (::isatty(STDERR_FILENO) != 0) {
-    // A terminal may have room for less than the line. It is opened anew, as not to block is of the
-    // open file, and others have this one.
-    const UniqueFd terminal(
-        ::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    if (terminal.valid()) return ::write(terminal.get(), bytes.data(), bytes.size());
+  struct stat file {};
+  (void)::fstat(STDERR_FILENO, &file);
+  if (S_ISSOCK(file.st_mode)) {
+    return ::send(STDERR_FILENO, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  if (S_ISCHR(file.st_mode) || S_ISFIFO(file.st_mode)) {
+    // A terminal may have room for less than the line, and others may write to a pipe. It is opened
+    // anew, as not to block is of the open file, and others have this one.
+    const UniqueFd anew(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (anew.valid()) return ::write(anew.get(), bytes.data(), bytes.size());
   }
   pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return -1;

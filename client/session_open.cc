@@ -3,9 +3,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -164,6 +166,11 @@ absl::StatusOr<bool> Session::HandOverMemory() {
   const UniqueFd memory(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
   const UniqueFd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!memory.valid() || !maps.valid()) return false;
+  // It may open and still not be read: after the first thread has ended, on older kernels.
+  const uint64_t value = 0x5350434C'50524F42;
+  uint64_t read = 0;
+  const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(&value));
+  if (::pread(memory.get(), &read, sizeof read, at) != sizeof read || read != value) return false;
   const bool taken = Ask(NewRequest(shm::RequestType::kHandOverMemory), "handing over memory",
                          {memory.get(), maps.get()})
                          .ok();

@@ -92,6 +92,8 @@ void Engine::OnReadable(uint64_t session_id) {
         shm::ReceivePacket(session->socket.get(), bytes.data(), bytes.size());
     if (!packet.ok() && shm::IsWouldBlock(packet.status())) return;
     if (!packet.ok() || packet->bytes == 0) {
+      // An empty packet looks like the end, but for what may be beside it.
+      if (packet.ok()) PassedFds(std::move(packet->fds), session->peer.uid, &fd_closer_);
       const bool ended = HasEnded(session->peer);
       CloseSession(session_id, ended ? "has ended" : "has closed its session", LogLevel::kInfo);
       return;

@@ -5,17 +5,20 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "proto/shm/socket.h"
 
 namespace spccl::daemon {
 namespace {
+
+constexpr int64_t kPatienceNs = 1'000'000'000;
 
 // Only files of shared memory have seals.
 bool IsSharedMemory(int fd) {
@@ -32,7 +35,8 @@ bool HasPacket(int socket) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   const ssize_t received = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  return received > 0 || (received == 0 && message.msg_controllen > 0);
+  // An error, of a peer that has closed with replies unread, comes before what it has sent.
+  return received != 0 || message.msg_controllen > 0;
 }
 
 // With what it has not sent it goes on in the background.
@@ -42,6 +46,9 @@ void DoNotLinger(int fd) {
 }
 
 void ClosePackets(int socket) {
+  int error = 0;
+  socklen_t bytes_of_error = sizeof error;
+  (void)::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes_of_error);  // clears it
   for (;;) {
     std::array<std::byte, 1> bytes;
     const absl::StatusOr<shm::Packet> packet =
@@ -55,29 +62,22 @@ void ClosePackets(int socket) {
 
 struct FdCloser::State {
   struct Entry {
-    uid_t user;
     UniqueFd fd;
     bool holds_packets;
   };
+  struct User {
+    std::deque<Entry> entries;
+    bool has_thread = false;
+    int64_t closing_since_ns = 0;  // 0: nothing is being closed
+  };
 
   std::mutex mutex;
-  std::condition_variable ready;
-  std::deque<Entry> entries;
-  std::map<uid_t, size_t> waiting;  // with the one that is being closed
-  bool stopping = false;
+  std::map<uid_t, User> users;  // of whom something waits
 };
 
-FdCloser::FdCloser(Reaper* reaper) : reaper_(*reaper), state_(std::make_shared<State>()) {
-  std::thread thread([state = state_] { Run(state); });
-  ::pthread_setname_np(thread.native_handle(), "spccl-fd-closer");
-  thread.detach();
-}
+FdCloser::FdCloser(Reaper* reaper) : reaper_(*reaper), state_(std::make_shared<State>()) {}
 
-FdCloser::~FdCloser() {
-  const std::lock_guard lock(state_->mutex);
-  state_->stopping = true;
-  state_->ready.notify_one();
-}
+FdCloser::~FdCloser() = default;
 
 void FdCloser::Close(uid_t user, UniqueFd fd) {
   if (!fd.valid()) return;
@@ -95,32 +95,45 @@ void FdCloser::CloseSocket(uid_t user, UniqueFd socket) {
 
 bool FdCloser::IsFullOf(uid_t user) const {
   const std::lock_guard lock(state_->mutex);
-  const auto found = state_->waiting.find(user);
-  return found != state_->waiting.end() && found->second >= kMostOfAUser;
+  const auto found = state_->users.find(user);
+  if (found == state_->users.end()) return false;
+  // Many at once are no fault; that they do not get on is.
+  const int64_t since_ns = found->second.closing_since_ns;
+  return found->second.entries.size() + 1 >= kMostOfAUser && since_ns != 0 &&
+         MonotonicNanos() - since_ns > kPatienceNs;
 }
 
 void FdCloser::Add(uid_t user, UniqueFd fd, bool holds_packets) {
   const std::lock_guard lock(state_->mutex);
-  state_->entries.push_back({.user = user, .fd = std::move(fd), .holds_packets = holds_packets});
-  ++state_->waiting[user];
-  state_->ready.notify_one();
+  State::User& its = state_->users[user];
+  its.entries.push_back({.fd = std::move(fd), .holds_packets = holds_packets});
+  if (its.has_thread) return;
+  // A thread a user: one's descriptors hold up no other's.
+  try {
+    std::thread thread([state = state_, user] { Run(state, user); });
+    ::pthread_setname_np(thread.native_handle(), "spccl-fd-closer");
+    thread.detach();
+    its.has_thread = true;
+  } catch (const std::system_error&) {
+    // No more threads: the next one that comes finds these, too.
+  }
 }
 
-void FdCloser::Run(const std::shared_ptr<State>& state) {
+void FdCloser::Run(const std::shared_ptr<State>& state, uid_t user) {
   std::unique_lock lock(state->mutex);
-  for (;;) {
-    state->ready.wait(lock, [&] { return state->stopping || !state->entries.empty(); });
-    if (state->entries.empty()) return;
-    State::Entry entry = std::move(state->entries.front());
-    state->entries.pop_front();
+  const auto its = state->users.find(user);
+  while (!its->second.entries.empty()) {
+    State::Entry entry = std::move(its->second.entries.front());
+    its->second.entries.pop_front();
+    its->second.closing_since_ns = MonotonicNanos();
     lock.unlock();
     if (entry.holds_packets) ClosePackets(entry.fd.get());
     DoNotLinger(entry.fd.get());
     entry.fd.Reset();
     lock.lock();
-    const auto found = state->waiting.find(entry.user);
-    if (--found->second == 0) state->waiting.erase(found);
+    its->second.closing_since_ns = 0;
   }
+  state->users.erase(its);
 }
 
 }  // namespace spccl::daemon

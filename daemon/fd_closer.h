@@ -1,6 +1,6 @@
-// The thread that closes descriptors which clients have passed and which need not be what they
-// should: to close a socket with SO_LINGER, or a file of a FUSE, can take for as long as whoever
-// made it likes.
+// The threads, one a user, that close descriptors which clients have passed and which need not be
+// what they should: to close a socket with SO_LINGER, or a file of a FUSE, can take for as long as
+// whoever made it likes.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,8 @@ namespace spccl::daemon {
 
 class FdCloser {
  public:
-  // So many of one user's may wait to be closed; then it is to pass no more.
+  // So many of one user's may wait to be closed, where closing does not get on; then it is to pass
+  // no more.
   static constexpr size_t kMostOfAUser = 256;
 
   // `reaper` is borrowed: it closes shared memory, which waits for nobody but may be much to free.
@@ -38,11 +39,11 @@ class FdCloser {
 
  private:
   struct State;
-  static void Run(const std::shared_ptr<State>& state);
+  static void Run(const std::shared_ptr<State>& state, uid_t user);
   void Add(uid_t user, UniqueFd fd, bool holds_packets);
 
   Reaper& reaper_;
-  const std::shared_ptr<State> state_;  // the thread's too, which may outlive this
+  const std::shared_ptr<State> state_;  // the threads' too, which may outlive this
 };
 
 // Descriptors that a user has passed. Those left at the end are closed by the closer, which

@@ -169,6 +169,13 @@ bool HasEnded(const Peer& peer) {
   return IsEnding(peer.pid) || HasExited(peer.pidfd);
 }
 
+uid_t UserOf(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  const int error = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length);
+  return error == 0 ? credentials.uid : static_cast<uid_t>(-1);
+}
+
 absl::StatusOr<Peer> IdentifyPeer(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;

@@ -23,6 +23,9 @@ struct Peer {
   std::optional<uint64_t> step_job;  // the job of the slurmstepd that the process descends from
 };
 
+// Known also when the process has ended.
+uid_t UserOf(int socket);
+
 // Not found if the process has ended in the meantime.
 absl::StatusOr<Peer> IdentifyPeer(int socket);
 

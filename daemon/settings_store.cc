@@ -188,8 +188,9 @@ size_t JobCount(const Scopes& scopes) {
 
 // "u1000." of "u1000.j77"; empty: the name is no user's.
 std::string_view UserPart(std::string_view job_id) {
-  const size_t dot = job_id.find('.');
-  return dot == std::string_view::npos ? "" : job_id.substr(0, dot + 1);
+  const size_t dot = job_id.find_first_not_of("0123456789", 1);
+  const bool is_users = job_id.starts_with('u') && dot > 1 && dot < job_id.size();
+  return is_users && job_id[dot] == '.' ? job_id.substr(0, dot + 1) : "";
 }
 
 // One user must not take all of the others' room.

@@ -12,6 +12,7 @@ namespace {
 // A way's turn in the rounds after the first.
 constexpr size_t kTurn = 4;
 static_assert((Trials::kRounds - Trials::kRoundsOfAll) % kTurn == 0);
+static_assert(Trials::kRoundsOfClosest % kTurn == 0);
 
 constexpr uint64_t kLookEvery = Trials::kLook * Trials::kRetrialEvery;
 
@@ -128,10 +129,11 @@ bool Trials::HasChanged(const Seen& seen) {
 }
 
 void Trials::Sum(Seen* seen, bool in_use) const {
+  if (seen->count == 0) return;
   if (settled() && !in_use && HasChanged(*seen)) {
     std::array<int64_t, kTwoLooks> late;
     for (size_t i = 0; i < kTwoLooks; ++i) late[i] = seen->times[(seen->count - 1 - i) % kKept];
-    std::copy(late.begin(), late.end(), seen->times.begin());
+    std::reverse_copy(late.begin(), late.end(), seen->times.begin());
     seen->count = kTwoLooks;
   }
   seen->looked_at = TimeWithin(*seen, {0, kKept}, kMost);

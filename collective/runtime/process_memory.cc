@@ -49,7 +49,8 @@ absl::Status CheckIs(int fd, const std::string& path, int mode) {
   if (id(given) != id(wanted)) {
     return absl::InvalidArgumentError(absl::StrCat("a descriptor is not of ", path));
   }
-  if ((::fcntl(fd, F_GETFL) & O_ACCMODE) == mode) return absl::OkStatus();
+  const int flags = ::fcntl(fd, F_GETFL);
+  if ((flags & O_ACCMODE) == mode && (flags & O_PATH) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the descriptor of ", path, " is not opened ",
                                                  mode == O_RDWR ? "to read and write" : "to read"));
 }

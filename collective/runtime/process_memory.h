@@ -22,8 +22,8 @@ namespace spccl::runtime {
 class ProcessMemory {
  public:
   // `fds`: of process `pid`'s /proc/PID/mem, opened to read and write, and /proc/PID/maps, as the
-  // /proc of this process shows them. Takes these two; else InvalidArgument, and leaves them. Waits
-  // for nothing, whatever they are.
+  // /proc of this process shows them. Takes these two; else an error, and leaves them. Asks no
+  // file system that might not answer, whatever they are.
   static absl::StatusOr<std::shared_ptr<const ProcessMemory>> Take(pid_t pid,
                                                                    std::span<UniqueFd> fds);
 

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,9 +26,11 @@ namespace {
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr int kRetryMs = 100;  // where there are no descriptors
 
-ino_t InodeOf(int fd) {
-  struct stat info;
-  return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+// What the kernel calls a socket, never another one; 0: it is none. Asks no file system.
+uint64_t CookieOf(int fd) {
+  uint64_t cookie = 0;
+  socklen_t bytes = sizeof cookie;
+  return ::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) == 0 ? cookie : 0;
 }
 
 void SetOption(int fd, int level, int option, int value) {
@@ -167,7 +168,7 @@ void Acceptor::Accept(int listener) {
   {
     const std::lock_guard lock(mutex_);
     strangers_.push_back({.fd = socket.get(),
-                          .inode = InodeOf(socket.get()),
+                          .cookie = CookieOf(socket.get()),
                           .remote_port = PortIn(remote),
                           .since_ns = MonotonicNanos()});
   }
@@ -179,7 +180,7 @@ int Acceptor::CutOff() {
   const int64_t now_ns = MonotonicNanos();
   // Those that have gone take no room.
   if (strangers_.size() > kMostStrangers) {
-    std::erase_if(strangers_, [](const Stranger& s) { return InodeOf(s.fd) != s.inode; });
+    std::erase_if(strangers_, [](const Stranger& s) { return CookieOf(s.fd) != s.cookie; });
   }
   while (!strangers_.empty()) {
     const Stranger& oldest = strangers_.front();
@@ -187,9 +188,17 @@ int Acceptor::CutOff() {
     if (strangers_.size() <= kMostStrangers && left_ns > 0) {
       return static_cast<int>(left_ns / kNanosPerMilli) + 1;
     }
-    // By a descriptor of our own: the number may be another's from one moment to the next.
-    const UniqueFd mine(::fcntl(oldest.fd, F_DUPFD_CLOEXEC, 0));
-    if (mine.valid() && InodeOf(mine.get()) == oldest.inode) ::shutdown(mine.get(), SHUT_RDWR);
+    if (CookieOf(oldest.fd) == oldest.cookie) {
+      // By a descriptor of our own: the number may be another's from one moment to the next.
+      UniqueFd mine(::fcntl(oldest.fd, F_DUPFD_CLOEXEC, 0));
+      if (!mine.valid() && errno != EBADF) return kRetryMs;
+      if (CookieOf(mine.get()) == oldest.cookie) {
+        ::shutdown(mine.get(), SHUT_RDWR);
+      } else if (mine.valid()) {
+        // Whatever it is by now: to close it here might take for ever.
+        std::thread([other = std::make_shared<UniqueFd>(std::move(mine))] {}).detach();
+      }
+    }
     strangers_.pop_front();
   }
   return -1;

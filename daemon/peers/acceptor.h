@@ -40,7 +40,7 @@ class Acceptor {
   // A socket that somebody else owns by now, and how it is known again.
   struct Stranger {
     int fd;
-    ino_t inode;
+    uint64_t cookie;
     uint16_t remote_port;
     int64_t since_ns;
   };

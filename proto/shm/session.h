@@ -16,7 +16,7 @@ namespace spccl::shm {
 inline constexpr uint32_t kSessionMagic = 0x4C435053;  // "SPCL"
 // Major: must be equal. Minor: the smaller of both is spoken.
 inline constexpr uint16_t kSessionMajor = 1;
-// 1: GPU memory (kRegisterCuda, kOrderMemory, order_slot of a submission).
+// 1: GPU memory (kRegisterCuda, kOrderMemory, order_slot of a submission). 2: kHandOverMemory.
 inline constexpr uint16_t kSessionMinor = 2;
 
 inline constexpr size_t kUniqueIdBytes = 128;

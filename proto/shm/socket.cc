@@ -150,7 +150,7 @@ absl::Status SendPacket(int socket, const void* data, size_t bytes, std::vector<
 
 absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
   iovec piece{.iov_base = data, .iov_len = capacity};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostAPacket)];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostAPacket) + CMSG_SPACE(sizeof(ucred))];
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -167,7 +167,7 @@ absl::StatusOr<Packet> ReceivePacket(int socket, void* data, size_t capacity) {
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    std::array<UniqueFd, kMaxPassedFds> fds;  // owned before there may be no memory for them
+    std::array<UniqueFd, kMostAPacket> fds;  // owned before there may be no memory for them
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);

@@ -1,5 +1,6 @@
 // Descriptors that clients pass, and that are not what the protocol expects.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
@@ -105,6 +106,19 @@ TEST(PassedFdsTest, NeitherOthersNorTheDaemonsEndWaitForOneThatCannotBeClosed) {
   EXPECT_TRUE(other.AwaitHangup());
 }
 
+TEST(PassedFdsTest, WhatIsBesideAnEmptyPacketHoldsUpNobody) {
+  DaemonEnv env;
+  RawClient client = Open(env), other = Open(env);
+  LingeringSocket lingering = MakeLingeringSocket();
+  const auto gate = std::make_shared<Gate>();
+  const auto subscription = HoldCore(env, gate);
+  ASSERT_THAT(shm::SendPacket(client.socket(), "", 0, {lingering.socket.get()}), IsOk());
+  lingering.socket.Reset();
+  gate->Open();
+  EXPECT_TRUE(client.AwaitHangup());
+  EXPECT_THAT(other.UniqueId(), IsOk());
+}
+
 TEST(PassedFdsTest, WhoHasPassedTooManyThatCannotBeClosedIsNotServed) {
   DaemonEnv env;
   RawClient client = Open(env);
@@ -121,6 +135,8 @@ TEST(PassedFdsTest, WhoHasPassedTooManyThatCannotBeClosedIsNotServed) {
                 IsOk());
   }
   gate->Open();
+  // Until it is sure that they do not get on.
+  while (client.UniqueId().ok()) ::poll(nullptr, 0, 1);
   EXPECT_TRUE(client.AwaitHangup());
   EXPECT_FALSE(RawClient::Open(env.socket_path()).ok());
 }

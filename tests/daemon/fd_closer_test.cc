@@ -77,8 +77,11 @@ TEST(FdCloserTest, OneThatIsStuckHoldsUpNeitherMemoryNorSessionsNorItsEnd) {
     for (size_t i = 1; i < FdCloser::kMostOfAUser; ++i) {
       closer.Close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
     }
-    EXPECT_TRUE(closer.IsFullOf(kUser));
+    while (!closer.IsFullOf(kUser)) ::poll(nullptr, 0, 1);  // it takes a second to be sure
     EXPECT_FALSE(closer.IsFullOf(kOther));
+    Pipe pipe;
+    closer.Close(kOther, std::move(pipe.write));
+    EXPECT_TRUE(AwaitEnd(pipe.read));
     // Of no use to a closer that is stuck: closed elsewhere.
     auto memory = CreateSealedMemfd("closer-test", 4096);
     ASSERT_TRUE(memory.ok());
@@ -106,7 +109,7 @@ TEST(FdCloserTest, AnEmptyPacketsDescriptorIsNotClosedByTheCaller) {
   const UniqueFd theirs(ends[0]);
   ASSERT_TRUE(shm::SendPacket(theirs.get(), "", 0, {second.socket.get()}).ok());
   second.socket.Reset();
-  closer.CloseSocket(kOther, UniqueFd(ends[1]));
+  closer.CloseSocket(kUser, UniqueFd(ends[1]));
   EXPECT_GE(::fcntl(ends[1], F_GETFD), 0);  // the closer, which is stuck, has it
 }
 

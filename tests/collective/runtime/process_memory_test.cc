@@ -111,6 +111,7 @@ TEST(ProcessMemoryTest, OnlyItsTwoFilesAreTaken) {
   EXPECT_THAT(refused(open("/proc/self/mem", O_RDONLY), maps()), says("to read and write"));
   EXPECT_THAT(refused(open("/proc/self/oom_score_adj", O_RDWR), maps()), says("is not of /proc/"));
   EXPECT_THAT(refused(open("/dev/zero", O_RDWR), maps()), says("/mem"));
+  EXPECT_THAT(refused(mem(), open("/proc/self/maps", O_PATH)), says("not opened to read"));
   EXPECT_THAT(refused(mem(), UniqueFd(::socket(AF_UNIX, SOCK_STREAM, 0))), says("/maps"));
   EXPECT_THAT(refused(mem(), open("/dev/null", O_RDONLY)), says("/maps"));
   const Child other;
