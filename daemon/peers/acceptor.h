@@ -1,5 +1,6 @@
-// Who connects to this daemon's address for peers, until they have said hello: strangers, of whom
-// only so many are held, and each only so long. (gRPC would hold as many as come, for minutes.)
+// Who connects to this daemon's address for peers, until they have said hello and proved it:
+// strangers, of whom only so many are held, and each only so long. (gRPC would hold as many as
+// come, for minutes.)
 #pragma once
 
 #include <sys/types.h>

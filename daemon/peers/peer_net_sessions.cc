@@ -141,7 +141,6 @@ void PeerNet::Impl::OnHello(const SessionPtr& session, const v1::Hello& hello) {
   absl::Status status = CheckHello(session->own, hello);
   if (status.ok()) status = CheckCertificate(*session);
   if (!status.ok()) return Refuse(session, status);
-  acceptor_->Welcome(RemotePort(session->stream->remote()));
   session->stage = Session::Stage::kBusy;
   MakeProof(session, [session](std::string credential) {
     v1::PeerMessage message;
@@ -219,6 +218,7 @@ void PeerNet::Impl::CheckProof(const SessionPtr& session, const std::string& cre
 // A proven dialer. Of two daemons the one with the smaller boot id decides which stream stands: as
 // the dialer by sending its proof, as the acceptor here. The other follows.
 void PeerNet::Impl::AdmitAccepted(const SessionPtr& session) {
+  acceptor_->Welcome(RemotePort(session->stream->remote()));
   const bool we_decide = options_.boot_id < session->theirs.boot_id();
   const auto found = by_boot_id_.find(session->theirs.boot_id());
   PeerPtr peer = found == by_boot_id_.end() ? nullptr : found->second;
