@@ -239,6 +239,7 @@ void Comm::SetLastError(absl::string_view text) noexcept {
   try {
     last_error_.assign(text.data(), text.size());
   } catch (const std::bad_alloc&) {
+    last_error_.clear();
   }
 }
 

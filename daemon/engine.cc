@@ -149,7 +149,8 @@ void Engine::Admit(UniqueFd socket) {
         lacks ? "out of file descriptors (RLIMIT_NOFILE): a client is turned away"
               : "a client left while it connected",
         {{"reason", std::string(peer.status().message())}});
-    return fd_closer_.CloseSocket(UserOf(socket.get()), std::move(socket));
+    const uid_t user = UserOf(socket.get());
+    return fd_closer_.CloseSocket(user, std::move(socket));
   }
   const uint64_t limit = options_.limits.sessions;
   const uint64_t own_limit = MostSessionsOf(peer->uid);

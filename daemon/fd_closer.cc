@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "proto/shm/socket.h"
 
 namespace spccl::daemon {
@@ -114,8 +115,10 @@ void FdCloser::Add(uid_t user, UniqueFd fd, bool holds_packets) {
     ::pthread_setname_np(thread.native_handle(), "spccl-fd-closer");
     thread.detach();
     its.has_thread = true;
-  } catch (const std::system_error&) {
-    // No more threads: the next one that comes finds these, too.
+  } catch (const std::system_error& error) {
+    // The next one that comes finds these, too.
+    Log(LogLevel::kWarning, "session", "no thread to close what clients have passed",
+        {{"error", error.what()}});
   }
 }
 

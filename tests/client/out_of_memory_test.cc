@@ -181,10 +181,10 @@ int OutOfMemoryTest::RunOnTheStreamsThread() {
     spcclStream_t stream;
     EXPECT_EQ(spcclStreamCreate(&stream), spcclSuccess);
     std::vector<float> send = Rising(kCount), recv(kCount);
-    g_threads_left = number;
+    testing::g_threads_left = number;
     EXPECT_EQ(Sum(send, &recv, comm, stream), spcclSuccess) << LastError();
     const spcclResult_t waited = spcclStreamSynchronize(stream);
-    const bool is_refused = g_threads_left.exchange(-1) < 0;
+    const bool is_refused = testing::g_threads_left.exchange(-1) < 0;
     EXPECT_THAT(waited, AnyOf(spcclSuccess, spcclSystemError)) << LastError();
     if (waited == spcclSystemError) {
       ++failed;

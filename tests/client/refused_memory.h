@@ -17,42 +17,42 @@
 
 extern "C" const char __executable_start, etext;  // NOLINT: the linker's
 
-namespace {
+namespace spccl::testing {
 
 // So many allocations succeed before one is refused; negative: none is refused.
-thread_local int64_t t_left = -1;
+inline thread_local int64_t t_left = -1;
 // Likewise, of the library's own threads.
-std::atomic<int64_t> g_threads_left{-1};
+inline std::atomic<int64_t> g_threads_left{-1};
 
-bool IsLibrarysThread() {
+inline bool IsLibrarysThread() {
   char name[16] = {};
   return ::prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "spccl-", 6) == 0;
 }
 
 // The program is linked to the library; a driver that it loads may have all it asks for.
-bool IsProgram(const void* caller) {
+inline bool IsProgram(const void* caller) {
   return caller >= &__executable_start && caller < &etext;
 }
 
-bool IsRefused(const void* caller) {
+inline bool IsRefused(const void* caller) {
   if (!IsProgram(caller)) return false;
   if (t_left >= 0 && t_left-- == 0) return true;
   return g_threads_left.load() >= 0 && IsLibrarysThread() && g_threads_left.fetch_sub(1) == 0;
 }
 
-void* Allocate(size_t bytes, const void* caller) {
+inline void* Allocate(size_t bytes, const void* caller) {
   void* const memory = IsRefused(caller) ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
-}  // namespace
+}  // namespace spccl::testing
 
 void* operator new(size_t bytes) {
-  return Allocate(bytes, __builtin_return_address(0));
+  return spccl::testing::Allocate(bytes, __builtin_return_address(0));
 }
 void* operator new[](size_t bytes) {
-  return Allocate(bytes, __builtin_return_address(0));
+  return spccl::testing::Allocate(bytes, __builtin_return_address(0));
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
