@@ -27,8 +27,6 @@ class ProcessMemory {
   static absl::StatusOr<std::shared_ptr<const ProcessMemory>> Take(pid_t pid,
                                                                    std::span<UniqueFd> fds);
 
-  pid_t pid() const { return pid_; }
-
   // A range that is not there, or that the process itself may not read or write, is an
   // InvalidArgument with the address; NotFound if the memory is gone. (Before Linux 6.11
   // private memory that is read-only is written all the same, as by a debugger.)
@@ -46,7 +44,7 @@ class ProcessMemory {
   // all of them where the kernel does not tell.
   std::pair<size_t, int> Allowed(Access access, uint64_t address, size_t bytes) const;
 
-  pid_t pid_;
+  pid_t pid_;  // for messages
   UniqueFd memory_, maps_;
 };
 
