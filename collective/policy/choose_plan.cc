@@ -117,10 +117,13 @@ class Load {
     result.dense_bytes = dense_;
     result.rounds = rounds_;
     result.link_seconds = result.wire_bytes * (crowded_ ? kManyToOne : 1) / costs_.link_rate;
+    // What waits for the memory keeps a core from the frames' queues and system calls.
+    const double cores = std::min(costs_.cores, lanes_);
     result.core_seconds =
-        std::max((core_ + frames_ * costs_.frame) / std::min(costs_.cores, lanes_),
-                 moved_ / costs_.stream_rate);
-    result.round_seconds = rounds_ * costs_.alpha + local_rounds_ * costs_.frame;
+        std::max(core_ / cores, moved_ / costs_.stream_rate) + frames_ * costs_.frame / cores;
+    // A round waits for a frame's way, and for the work on it at both ends.
+    result.round_seconds =
+        rounds_ * (costs_.alpha + 2 * costs_.frame) + local_rounds_ * costs_.frame;
     const double less = std::min(result.link_seconds, result.core_seconds);
     // At least kNotOverlapped: the plan with less work wins where the link decides alone.
     const double alone = std::max(1 / lanes_, kNotOverlapped);

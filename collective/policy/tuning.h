@@ -33,7 +33,7 @@ struct CodecRates {
 struct Costs {
   double alpha = 30e-6;       // from a send of few bytes to the receiver's next step
   double link_rate = 1.15e9;  // into and out of a node, each; between nodes
-  double frame = 6e-6;        // a core's work on a frame, beside its elements
+  double frame = 20e-6;       // a core's work on a frame at one end, beside its elements
   double cores = 2;           // that work on an operation
   double memory_rate = 8e9;   // copying
   double reduce_rate = 5e9;   // combining a dense frame with an input
