@@ -12,8 +12,8 @@ namespace {
 // Measured over TCP at 1 and 10 Gbit/s. A dense frame of more falls out of the caches between the
 // copies on its way; what a frame costs beside its bytes makes small ones dear.
 constexpr double kFrameBytes = 128 << 10;
-// What comes in, the sum, and what goes out stay in the L2 cache together.
-constexpr uint64_t kLargest = 1 << 20;
+// More of a slice would leave the caches between the passes over it.
+constexpr uint64_t kLargest = 2 << 20;
 constexpr uint64_t kSmallest = 128 << 10;
 // Slices of a chunk for which smaller ones are worth their frames.
 constexpr uint64_t kEnoughSlices = 8;

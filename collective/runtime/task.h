@@ -69,7 +69,7 @@ struct OpResult {
 using DoneFn = std::function<void(const OpResult&)>;
 
 // Memory of one channel thread that a slice may use while it runs; 64-byte aligned.
-inline constexpr size_t kScratchBytes = size_t{4} << 20;
+inline constexpr size_t kScratchBytes = size_t{8} << 20;
 using Scratch = std::span<std::byte>;
 
 enum class Progress : uint8_t {

@@ -19,8 +19,9 @@ TEST(SliceBytesTest, FramesHaveAboutOneSizeWhateverTheDensity) {
   EXPECT_EQ(SliceOf(1, 2), 128 * kKiB);
   EXPECT_EQ(SliceOf(0.1, 2), 512 * kKiB);    // 19% in the sum
   EXPECT_EQ(SliceOf(0.1, 4), 256 * kKiB);    // 34%
-  EXPECT_EQ(SliceOf(0.01, 2), 1024 * kKiB);  // and no larger
-  EXPECT_EQ(SliceOf(0, 2), 1024 * kKiB);
+  EXPECT_EQ(SliceOf(0.03, 2), 1024 * kKiB);  // 6%
+  EXPECT_EQ(SliceOf(0.01, 2), 2048 * kKiB);  // and no larger
+  EXPECT_EQ(SliceOf(0, 2), 2048 * kKiB);
 }
 
 TEST(SliceBytesTest, WhatMovesUnchangedKeepsItsDensity) {
