@@ -121,8 +121,10 @@ class StepRun {
   // Whether what came can be added to what the outputs hold, which is the operand.
   bool AddsInOutputs(const plan::Step& step) const;
   void ReduceInOutputs();
-  // `data`, which is in the cache, is the input or a partial.
+  // `data` is the input or a partial.
   absl::Status PutInOutputs(const void* data);
+  // The operand is put there, and what came is added: no sum is made that nobody sends.
+  absl::Status StartInOutputs(const plan::Step& step);
   // One pass over what came, the operand and the outputs.
   absl::Status ReduceStoreDense(const Source& own);
   // The all-gather decides by the shard's own sparsity, and the shard is in the cache.

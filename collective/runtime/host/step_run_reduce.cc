@@ -94,6 +94,7 @@ absl::Status StepRun::ReduceKeep(const Step& step) {
     return Emit(run_.subspan(1), hot_, partial_type_, Frame());
   }
   const bool to_outputs = MaySumInOutputs() && AddsSparse();
+  if (to_outputs && run_.size() == 1) return StartInOutputs(step);
   Sum sum;
   SPCCL_RETURN_IF_ERROR(Combine(step, /*in_frame=*/!to_outputs, &sum));
   args_.held->Drop(HeldKind::kOutputs, chunk_);
@@ -103,6 +104,14 @@ absl::Status StepRun::ReduceKeep(const Step& step) {
     args_.held->Put(HeldKind::kPartial, chunk_, sum.frame.Share());
   }
   return Emit(run_.subspan(1), sum.data, partial_type_, std::move(sum.frame));
+}
+
+absl::Status StepRun::StartInOutputs(const Step& step) {
+  Source own;
+  SPCCL_RETURN_IF_ERROR(ReadOperand(step, &own));
+  SPCCL_RETURN_IF_ERROR(PutInOutputs(own.data));
+  ReduceInOutputs();
+  return absl::OkStatus();
 }
 
 absl::Status StepRun::ReduceStore(const Step& step) {
