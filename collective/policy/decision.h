@@ -102,9 +102,9 @@ struct Decision {
   // Codec auto before step 0: count the slice, then ask SendPolicy::Choose. `format` is the one to
   // use where nobody counts.
   bool count_first = false;
-  // With count_first: an estimate will do, if by it the slice goes dense, as most did last time. To
-  // read a slice once more is a thirtieth of what a dense operation takes.
-  bool may_estimate = false;
+  // With count_first: how most such sends went last time. Where an estimate says that this one goes
+  // likewise it need not be counted: what goes dense is not read once more, and encoding counts.
+  Leaning usual = Leaning::kNone;
   Phase phase = Phase::kReduceScatter;
   // Of the slice, where the costs are known: the format that was chosen, and the fastest other.
   std::optional<Forecast> forecast = std::nullopt, runner_up = std::nullopt;

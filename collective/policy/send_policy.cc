@@ -63,8 +63,7 @@ Decision SendPolicy::Next(Phase phase, Link link, uint64_t elements) const {
     decision.reason = Reason::kFirst;
     decision.count_first =
         codec_ == Codec::kAuto || ThresholdOf(decision.format, phase, link) == kAutoThreshold;
-    decision.may_estimate =
-        decision.count_first && habit_[static_cast<size_t>(phase)] == Leaning::kDense;
+    if (decision.count_first) decision.usual = habit_[static_cast<size_t>(phase)];
     return decision;
   }
   const double density = DensityOfNext(phase);
@@ -156,7 +155,8 @@ void SendPolicy::Tell(const Outlook& outlook, uint64_t elements, Decision* decis
 
 Decision SendPolicy::Choose(Decision first, DType type, uint64_t nnz, uint64_t elements) {
   Compressed(nnz, elements);
-  first.count_first = first.may_estimate = false;
+  first.count_first = false;
+  first.usual = Leaning::kNone;
   std::optional<Outlook> outlook;
   if (costs_ != nullptr) outlook = Look(first, *density_, static_cast<double>(SizeOf(type)));
   first.format = outlook ? outlook->sparse.format : SparseFormat(codec_, *density_);

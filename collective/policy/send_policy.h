@@ -39,10 +39,10 @@ namespace spccl::policy {
 // (policy/fastest_format.h); within a node the smaller of pici and coo, whose frames are equally
 // large at a density of about 0.0315, whatever the type (policy/wire_format.h). Where the density
 // is not known, that is before step 0 and in whatever moves data unchanged, the slice is counted
-// first, and goes dense without having been encoded if the format is no smaller (kNoGain). A count
-// costs little: it reads a slice that encoding will then find in the cache. Where most sends of the
-// last operation were dense it would not be read again, and an estimate may do (may_estimate): ask
-// a copy of the policy, and keep that if it says dense. From then on the format
+// first, and goes dense without having been encoded if the format is no smaller (kNoGain). An
+// estimate may do where it says what most sends of the last operation did (`usual`): ask a copy of
+// the policy, keep that if it says dense, and else encode in the format that it says, which counts
+// (Compressed). From then on the format
 // goes by the density that the next partial sum is expected to have: that of the send before,
 // merged with d_0 once more in the reduce-scatter phase. The thresholds are those of the format;
 // gap has pici's.

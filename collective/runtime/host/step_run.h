@@ -158,7 +158,8 @@ class StepRun {
   struct Choice {
     policy::SendPolicy policy;  // told of them
     policy::Decision decision;
-    uint64_t nnz = 0;  // an estimate where that will do: the decision is dense
+    uint64_t nnz = 0;              // an estimate where that will do
+    bool encoding_counts = false;  // what was estimated, and need not be counted before
   };
   Choice ChosenByNonzeros(const void* values, DType type) const;
   void Take(const Choice& choice);

@@ -76,8 +76,13 @@ absl::Status StepRun::Emit(std::span<const Step> sends, const void* values, DTyp
 Frame StepRun::Encoded(const void* values, DType type, Frame holder, bool counted) {
   Decision& decision = result_.decision;
   if (decision.count_first) {
-    Take(ChosenByNonzeros(values, type));
-    counted = true;
+    const Choice choice = ChosenByNonzeros(values, type);
+    counted = !choice.encoding_counts;
+    if (counted) {
+      Take(choice);
+    } else {
+      decision = choice.decision;
+    }
   }
   Frame frame;
   if (decision.format != Format::kDense) {
@@ -99,9 +104,12 @@ StepRun::Choice StepRun::ChosenByNonzeros(const void* values, DType type) const 
     choice.decision = choice.policy.Choose(result_.decision, type, nnz, elements_);
     return choice;
   };
-  if (result_.decision.may_estimate) {
-    const Choice guess = choose(EstimateNonzeros(type, values, elements_));
-    if (guess.decision.format == Format::kDense) return guess;
+  if (result_.decision.usual != policy::Leaning::kNone) {
+    Choice guess = choose(EstimateNonzeros(type, values, elements_));
+    guess.encoding_counts = guess.decision.format != Format::kDense;
+    const bool usual =
+        guess.encoding_counts == (result_.decision.usual == policy::Leaning::kSparse);
+    if (usual) return guess;
   }
   return choose(CountNonzeros(type, values, elements_));
 }

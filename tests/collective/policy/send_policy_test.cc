@@ -299,15 +299,15 @@ TEST(SendPolicyTest, TheModelKeepsToItsHabit) {
   }
 }
 
-TEST(SendPolicyTest, AnEstimateWillDoWhereMostWereDense) {
+TEST(SendPolicyTest, AnEstimateMayDoForWhatMostDid) {
   const Costs costs = LinkOf(1e9);
   for (const Leaning leaning : {Leaning::kNone, Leaning::kSparse, Leaning::kDense}) {
     SendPolicy policy(Auto(Codec::kAuto), OpDesc{.count = kMany}, &costs, Habit{leaning});
     const Decision first = policy.Next(kRs, Link::kInter, kMany);
-    EXPECT_EQ(first.may_estimate, leaning == Leaning::kDense);
-    EXPECT_FALSE(policy.Choose(first, DType::kFloat32, kMany, kMany).may_estimate);
+    EXPECT_EQ(first.usual, leaning);
+    EXPECT_EQ(policy.Choose(first, DType::kFloat32, kMany, kMany).usual, Leaning::kNone);
     // The density is known from then on.
-    EXPECT_FALSE(policy.Next(kRs, Link::kInter, kMany).may_estimate);
+    EXPECT_EQ(policy.Next(kRs, Link::kInter, kMany).usual, Leaning::kNone);
   }
 }
 

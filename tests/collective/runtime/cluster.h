@@ -29,6 +29,7 @@ struct ClusterCase {
   std::vector<uint32_t> node_of_rank = {0, 1};
   policy::Algorithm algorithm = policy::Algorithm::kRing;
   policy::Settings settings;
+  policy::Habit habit{};
   double sparsity = 0.9;
   bool specials = false;
   uint64_t in_place = 0, remote = 0;
@@ -142,6 +143,7 @@ class Cluster {
     }
     options.node_of_rank = case_.node_of_rank;
     options.settings = case_.settings;
+    options.habit = case_.habit;
     options.slice_bytes = case_.slice_bytes;
     options.open_lanes = case_.open_lanes + node;  // they need not agree
     options.transport = std::make_unique<transport::MeshTransport>(here, net_.Open(node));

@@ -178,6 +178,7 @@ TEST(NodePlanTest, SparseEqualsDenseProperty) {
     const auto threshold = [&] { return static_cast<double>(random() % 11) / 10; };
     c.settings.pici =
         c.settings.coo = {.intra = threshold(), .inter = threshold(), .ag = threshold()};
+    for (policy::Leaning& usual : c.habit) usual = static_cast<policy::Leaning>(random() % 3);
     c.sparsity = kSparsities[random() % std::size(kSparsities)];
     c.specials = c.op.redop == RedOp::kSum && random() % 2 == 0;
     c.in_place = random();
