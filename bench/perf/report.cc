@@ -50,6 +50,14 @@ nlohmann::ordered_json ToJson(const SendStep& step) {
           {"wire_us", us(step.wire_ns)}};
 }
 
+// Which plan ran, where the head of the table does not say it.
+std::string Ran(const Options& options, const Setting* setting, const Measurement& measured) {
+  const bool own = setting != nullptr && !setting->algo.empty();
+  const std::string& asked = own ? setting->algo : options.algo;
+  const bool told = asked == "auto" ? options.nodes == 1 : asked == measured.ran;
+  return told || measured.ran.empty() ? "" : absl::StrCat("  ran ", measured.ran);
+}
+
 }  // namespace
 
 Summary Summarize(std::vector<double> values) {
@@ -86,10 +94,11 @@ std::string TableRow(const Problem& problem, const Options& options, const Setti
                      const Measurement& measured) {
   const Summary time = Summarize(measured.times_us);
   const double algbw = AlgorithmBandwidth(problem.bytes, time.p50);
-  return absl::StrFormat("%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s%s\n", problem.bytes,
+  return absl::StrFormat("%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s%s%s\n", problem.bytes,
                          time.min, time.p50, time.mean, algbw,
                          algbw * BusFactor(problem.op.kind, problem.ranks),
                          options.check ? absl::StrCat(measured.wrong) : "-", Frames(measured),
+                         Ran(options, setting, measured),
                          setting != nullptr ? "  " + setting->name : "");
 }
 

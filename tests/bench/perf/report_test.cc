@@ -9,6 +9,7 @@ namespace spccl::bench {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Summarize, TakesTheMiddle) {
   const Summary odd = Summarize({5, 1, 3});
@@ -151,6 +152,29 @@ TEST(TableRow, ShowsRatioAndFormats) {
   EXPECT_THAT(row, HasSubstr("reduce_scatter:3"));
   EXPECT_THAT(row, HasSubstr("encode:12us"));
   EXPECT_THAT(row, HasSubstr("2000.00"));
+}
+
+TEST(TableRow, TellsWhatRanWhereThatWasNotAskedFor) {
+  const Problem problem =
+      MakeProblem(Collective::kAllReduce, DType::kFloat32, RedOp::kSum, 2, 1'000'000).value();
+  Options options;
+  Measurement measured = Example();
+  const auto row = [&](const Setting* setting = nullptr) {
+    return TableRow(problem, options, setting, measured);
+  };
+  measured.ran = "local";
+  EXPECT_THAT(row(), Not(HasSubstr("ran ")));  // what auto is, on one node
+  options.algo = "split";
+  EXPECT_THAT(row(), HasSubstr("  ran local"));
+  measured.ran = "split";
+  EXPECT_THAT(row(), Not(HasSubstr("ran ")));
+  const Setting tree{.name = "algo=tree", .algo = "tree"};
+  EXPECT_THAT(row(&tree), HasSubstr("  ran split"));
+  options.algo = "auto";
+  options.nodes = 2;
+  EXPECT_THAT(row(), HasSubstr("  ran split"));
+  measured.ran = "";
+  EXPECT_THAT(row(), Not(HasSubstr("ran ")));
 }
 
 }  // namespace
