@@ -51,7 +51,7 @@ Process& Process::Get() {
 // The child shares the parent's socket: as long as a copy is open, the daemon cannot see the
 // parent's end by the hang-up. Nothing else of it is touched.
 void Process::OnForkInChild() {
-  cuda::ReleaseLoader();
+  cuda::ReleaseLoaderInChild();
   Process* process = g_process.exchange(nullptr, std::memory_order_acq_rel);
   if (process == nullptr) return;
   if (const int socket = process->socket_.load(std::memory_order_relaxed); socket >= 0) {

@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <mutex>
+#include <new>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -42,10 +45,15 @@ absl::StatusCode CodeOf(Result result) {
   }
 }
 
-std::mutex g_loader;
-thread_local bool t_is_loading = false;
+// How long a fork() waits for whoever loads a driver. The thread that forks may itself be in a
+// library's initialiser: then it has the loader's own lock, which the other may wait for.
+constexpr std::chrono::seconds kForkPatience{3};
 
-// While the thread is in the loader.
+std::timed_mutex g_loader;
+thread_local bool t_is_loading = false;
+thread_local bool t_holds_loader = false;  // for a fork()
+
+// While the thread loads a driver.
 class LoaderUse {
  public:
   LoaderUse() : lock_(g_loader) { t_is_loading = true; }
@@ -54,7 +62,7 @@ class LoaderUse {
   LoaderUse& operator=(const LoaderUse&) = delete;
 
  private:
-  const std::lock_guard<std::mutex> lock_;
+  const std::lock_guard<std::timed_mutex> lock_;
 };
 
 // Why the last call of the loader failed, which names the library.
@@ -127,15 +135,12 @@ absl::Status TooOld(const Driver& driver, const std::string& name, const char* m
 absl::StatusOr<std::shared_ptr<const Driver>> Driver::Load(const std::string& library) {
   const std::string name = library.empty() ? kSystemLibrary : library;
   const std::shared_ptr<Driver> driver(new Driver);
-  const char* missing = nullptr;
-  {
-    const LoaderUse use;
-    void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      return absl::NotFoundError(absl::StrCat("there is no CUDA driver: ", LoaderError()));
-    }
-    missing = LookUp(handle, driver.get());
+  const LoaderUse use;  // cuInit loads libraries too
+  void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    return absl::NotFoundError(absl::StrCat("there is no CUDA driver: ", LoaderError()));
   }
+  const char* const missing = LookUp(handle, driver.get());
   if (missing != nullptr) return TooOld(*driver, name, missing);
   if (absl::Status status = Start(*driver, name); !status.ok()) return status;
   return driver;
@@ -160,11 +165,17 @@ std::shared_ptr<const Driver> Driver::LoadIfInUse() {
 
 // A library's initialisers may fork.
 void HoldLoader() {
-  if (!t_is_loading) g_loader.lock();
+  if (!t_is_loading) t_holds_loader = g_loader.try_lock_for(kForkPatience);
 }
 
 void ReleaseLoader() {
-  if (!t_is_loading) g_loader.unlock();
+  if (std::exchange(t_holds_loader, false)) g_loader.unlock();
+}
+
+void ReleaseLoaderInChild() {
+  // Whoever else had it is not there.
+  if (!t_is_loading && !t_holds_loader) new (&g_loader) std::timed_mutex;
+  ReleaseLoader();
 }
 
 absl::Status Driver::ToStatus(Result result, std::string_view what) const {

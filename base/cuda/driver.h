@@ -142,10 +142,12 @@ class Driver {
   Driver() = default;
 };
 
-// For fork handlers, both on the thread that forks: from the first to the second no thread is in
-// the loader for a driver. What a fork() finds half done there leaves the child's loader unusable.
+// For fork handlers, on the thread that forks: from the first to one of the others no other thread
+// loads or initialises a driver. What a fork() finds half done of that leaves the child's loader
+// unusable. Whoever takes seconds is not waited for any longer: it may be waiting for the fork().
 void HoldLoader();
 void ReleaseLoader();
+void ReleaseLoaderInChild();
 
 // Makes a context the thread's own for the scope, and the one before it afterwards.
 class ScopedContext {
