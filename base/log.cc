@@ -2,17 +2,22 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <climits>
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <future>
 #include <mutex>
+#include <system_error>
+#include <thread>
 
 #include "base/unique_fd.h"
 #include "base/utf8.h"
@@ -101,25 +106,28 @@ std::string Line(LogLevel level, std::string_view component, std::string_view me
   return line;
 }
 
-// What is written at once of some bytes; -1: nothing.
-ssize_t WriteNow(std::string_view bytes) {
-  struct stat file {};
-  (void)::fstat(STDERR_FILENO, &file);
-  if (S_ISSOCK(file.st_mode)) {
-    return ::send(STDERR_FILENO, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+// Writes each line that comes, however long that takes, until there are no more.
+void CopyLines(const UniqueFd& from, const UniqueFd& to) {
+  std::string line(1 << 18, '\0');  // more than a socket takes
+  for (ssize_t got; (got = ::recv(from.get(), line.data(), line.size(), 0)) > 0;) {
+    for (std::string_view left(line.data(), static_cast<size_t>(got)); !left.empty();) {
+      pollfd room{.fd = to.get(), .events = POLLOUT, .revents = 0};
+      (void)::poll(&room, 1, -1);
+      const ssize_t written = ::write(to.get(), left.data(), left.size());
+      if (written <= 0) return;
+      left.remove_prefix(static_cast<size_t>(written));
+    }
   }
-  if (S_ISCHR(file.st_mode) || S_ISFIFO(file.st_mode)) {
-    // A terminal may have room for less than the line, and others may write to a pipe. It is opened
-    // anew, as not to block is of the open file, and others have this one.
-    const UniqueFd anew(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    if (anew.valid()) return ::write(anew.get(), bytes.data(), bytes.size());
-  }
-  pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return -1;
-  return ::write(STDERR_FILENO, bytes.data(), std::min<size_t>(bytes.size(), PIPE_BUF));
 }
 
-// What whoever reads the log has missed.
+// What is written at once of some bytes, to a socket or to what does not block; -1: nothing.
+ssize_t WriteTo(int fd, std::string_view bytes) {
+  const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent >= 0 || errno != ENOTSOCK) return sent;
+  return ::write(fd, bytes.data(), bytes.size());
+}
+
+// The standard error output, and what whoever reads it has missed.
 class Output {
  public:
   void Write(const std::string& line) {
@@ -132,7 +140,61 @@ class Output {
     if (lost_ > 0 || !WriteWhole(line)) ++lost_;
   }
 
+  void Flush(int64_t timeout_ns) {
+    std::future<void> copied;
+    {
+      const std::unique_lock lock(mutex_, std::chrono::nanoseconds(timeout_ns));
+      if (!lock.owns_lock()) return;
+      own_.Reset();
+      copied = std::move(copied_);
+    }
+    if (copied.valid()) (void)copied.wait_for(std::chrono::nanoseconds(timeout_ns));
+  }
+
  private:
+  // As WriteTo.
+  ssize_t WriteNow(std::string_view bytes) {
+    struct stat file {};
+    (void)::fstat(STDERR_FILENO, &file);
+    if (!S_ISCHR(file.st_mode) && !S_ISFIFO(file.st_mode)) return WriteTo(STDERR_FILENO, bytes);
+    if (!own_.valid() || file.st_dev != device_ || file.st_ino != inode_) Open(file);
+    const ssize_t written = WriteTo(own_.get(), bytes);
+    if (written < 0 && (errno == EIO || errno == EPIPE)) own_.Reset();  // it has gone
+    return written;
+  }
+
+  // A terminal may have room for less than the line, and others may write to a pipe. It is opened
+  // anew, as not to block is of the open file, and others have this one; and kept, as descriptors
+  // may run out. One of another user's may not be opened: then a thread waits for who reads it.
+  void Open(const struct stat& file) {
+    device_ = file.st_dev;
+    inode_ = file.st_ino;
+    own_.Reset(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (!own_.valid() && errno != ENXIO) own_ = StartCopying();  // ENXIO: nobody reads it
+  }
+
+  // Gives the end of a socket, which holds what is not written yet. Invalid: there is none.
+  UniqueFd StartCopying() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return UniqueFd();
+    UniqueFd in(ends[0]);
+    std::packaged_task<void()> copy(
+        [from = UniqueFd(ends[1]), to = UniqueFd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0))] {
+          CopyLines(from, to);
+        });
+    copied_ = copy.get_future();
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      std::thread(std::move(copy)).detach();
+    } catch (const std::system_error&) {
+      in.Reset();
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return in;
+  }
+
   bool WriteWhole(const std::string& line) {
     if (torn_ && WriteNow("\n") != 1) return false;
     torn_ = false;
@@ -145,12 +207,21 @@ class Output {
     return true;
   }
 
-  std::mutex mutex_;
+  std::timed_mutex mutex_;
   uint64_t lost_ = 0;
   bool torn_ = false;  // the last line was written in part
+  // Of a terminal or a pipe, which these tell from others.
+  UniqueFd own_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+  std::future<void> copied_;  // by the thread, if there is one
 };
 
-Output g_output;
+// Never destroyed: threads may still log when the program exits.
+Output& TheOutput() {
+  static Output& output = *new Output;
+  return output;
+}
 
 }  // namespace
 
@@ -162,7 +233,11 @@ void ConfigureLog(LogLevel least, LogFormat format) {
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields) {
   if (level < g_least.load(std::memory_order_relaxed)) return;
-  g_output.Write(Line(level, component, message, fields));
+  TheOutput().Write(Line(level, component, message, fields));
+}
+
+void FlushLog(int64_t timeout_ns) {
+  TheOutput().Flush(timeout_ns);
 }
 
 }  // namespace spccl

@@ -3,6 +3,7 @@
 // An error is logged once, where it is first known; after that it is only passed on.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -24,5 +25,9 @@ void ConfigureLog(LogLevel least, LogFormat format);
 // characters and bytes that are not UTF-8 are escaped: what a client sends cannot forge a line.
 void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
+
+// Before the process ends: waits so long at most for what a thread has yet to write, to a terminal
+// or a pipe of another user's.
+void FlushLog(int64_t timeout_ns = 1'000'000'000);
 
 }  // namespace spccl

@@ -307,6 +307,7 @@ void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, Core
     Log(LogLevel::kWarning, "main",
         hurry ? "second signal: stopping at once" : "a channel thread does not end: leaving it");
     ::unlink(ControlSocketPath(config.runtime_dir).c_str());
+    FlushLog();
     std::_Exit(kStoppedAtOnce);
   }
 }
@@ -318,6 +319,7 @@ void LeaveFailedGpus(const Parts& parts) {
     if (parts.gpus->at(i).status().ok()) continue;
     Log(LogLevel::kWarning, "main", "a GPU has failed: leaving its memory to the process's end");
     if (parts.nodes != nullptr) parts.nodes->Stop();
+    FlushLog();
     std::_Exit(kFine);
   }
 }
@@ -375,5 +377,7 @@ int Main(int argc, const char* const* argv) {
 }  // namespace spccl::daemon
 
 int main(int argc, char** argv) {
-  return spccl::daemon::Main(argc, argv);
+  const int code = spccl::daemon::Main(argc, argv);
+  spccl::FlushLog();
+  return code;
 }

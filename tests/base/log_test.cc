@@ -3,9 +3,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -99,7 +104,10 @@ class RedirectStderr {
     std::fflush(stderr);
     SPCCL_CHECK(::dup2(to, STDERR_FILENO) == STDERR_FILENO);
   }
-  ~RedirectStderr() { ::dup2(before_.get(), STDERR_FILENO); }
+  ~RedirectStderr() {
+    FlushLog();
+    ::dup2(before_.get(), STDERR_FILENO);
+  }
 
  private:
   const UniqueFd before_;
@@ -166,19 +174,77 @@ TEST_F(LogTest, ALineLongerThanThePipeHasRoomForIsCutAndCountedAsLost) {
   EXPECT_THAT(Drain(read.get()), MatchesRegex("\n[^\n]*lines=\"1\"\n[^\n]* info test: again\n"));
 }
 
-TEST_F(LogTest, ATerminalThatNobodyReadsIsNotWaitedFor) {
-  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
-  ASSERT_TRUE(master.valid());
-  ASSERT_EQ(::grantpt(master.get()), 0);
-  ASSERT_EQ(::unlockpt(master.get()), 0);
-  const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
-  ASSERT_TRUE(terminal.valid());
-  const RedirectStderr redirect(terminal.get());
+// A terminal as standard error; `master` is who reads it.
+class Terminal {
+ public:
+  ~Terminal() {
+    ::setfsuid(::geteuid());
+    ::prctl(PR_SET_DUMPABLE, 1);
+  }
+  // From now on it is not to be opened, as if it were another user's.
+  void Forbid() {
+    SPCCL_CHECK(::fchmod(terminal_.get(), 0) == 0);
+    ::setfsuid(65534);  // no more than that if this is root
+  }
+  int master() const { return master_.get(); }
+
+ private:
+  static UniqueFd Open(const UniqueFd& master) {
+    SPCCL_CHECK(::grantpt(master.get()) == 0 && ::unlockpt(master.get()) == 0);
+    return UniqueFd(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  }
+
+  const UniqueFd master_{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+  const UniqueFd terminal_ = Open(master_);
+  const RedirectStderr redirect_{terminal_.get()};
+};
+
+void LogManyLines() {
   for (int i = 0; i < 2000; ++i) Log(LogLevel::kInfo, "test", std::string(100, 'm'));
-  EXPECT_EQ(::fcntl(terminal.get(), F_GETFL) & O_NONBLOCK, 0);
-  while (!Drain(master.get()).empty()) continue;
+}
+
+TEST_F(LogTest, ATerminalThatNobodyReadsIsNotWaitedFor) {
+  const Terminal terminal;
+  LogManyLines();
+  EXPECT_EQ(::fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0);
+  while (!Drain(terminal.master()).empty()) continue;
   Log(LogLevel::kInfo, "test", "again");
-  EXPECT_THAT(Drain(master.get()), AllOf(HasSubstr("lines were lost"), HasSubstr("again")));
+  EXPECT_THAT(Drain(terminal.master()), AllOf(HasSubstr("lines were lost"), HasSubstr("again")));
+}
+
+TEST_F(LogTest, NoDescriptorIsTakenLater) {
+  const Terminal terminal;
+  Log(LogLevel::kInfo, "test", "first");
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  LogManyLines();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(Drain(terminal.master()), HasSubstr(" info test: mmm"));
+  Log(LogLevel::kInfo, "test", "again");
+  EXPECT_THAT(Drain(terminal.master()), AllOf(HasSubstr("lines were lost"), HasSubstr("again")));
+}
+
+TEST_F(LogTest, ATerminalOfAnotherUsersThatNobodyReadsIsNotWaitedFor) {
+  Terminal terminal;
+  terminal.Forbid();
+  LogManyLines();
+  std::string all;
+  while (all.find("lines were lost") == std::string::npos || all.find("again") == all.npos) {
+    Log(LogLevel::kInfo, "test", "again");
+    all += Drain(terminal.master());
+  }
+  EXPECT_THAT(all, HasSubstr(" info test: mmm"));
+}
+
+TEST_F(LogTest, TheLastLinesForATerminalOfAnotherUsersAreWritten) {
+  Terminal terminal;
+  terminal.Forbid();
+  Log(LogLevel::kInfo, "test", "first");
+  Log(LogLevel::kInfo, "test", "last");
+  FlushLog(/*timeout_ns=*/INT64_MAX / 4);
+  EXPECT_THAT(Drain(terminal.master()), AllOf(HasSubstr("test: first"), HasSubstr("test: last")));
 }
 
 TEST_F(LogTest, LinesOfSeveralThreadsDoNotMix) {
