@@ -27,8 +27,8 @@ spcclResult_t EnterComm(const char* function, spcclComm_t handle, Body body) noe
   return Enter(function, [&]() -> absl::Status {
     Process& process = Process::Get();
     SPCCL_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> comm, process.comms().Find(handle));
-    absl::Status status = body(process, comm);
-    if (!status.ok()) comm->SetLastError(absl::StrCat(function, ": ", status.message()));
+    absl::Status status = CatchAll([&]() -> absl::Status { return body(process, comm); });
+    if (!status.ok()) comm->SetLastError(status.message(), function);
     return status;
   });
 }

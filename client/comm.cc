@@ -234,12 +234,12 @@ void Comm::DeregisterAll(MemoryTable* memory) {
   for (const auto& region : registrations) (void)memory->Deregister(region);
 }
 
-void Comm::SetLastError(absl::string_view text) noexcept {
+void Comm::SetLastError(absl::string_view text, const char* function) noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    last_error_.assign(text.data(), text.size());
+    last_error_ = function == nullptr ? std::string(text) : absl::StrCat(function, ": ", text);
   } catch (const std::bad_alloc&) {
-    last_error_.clear();
+    last_error_ = "out of memory";  // so short that it takes none
   }
 }
 

@@ -77,8 +77,9 @@ class Comm {
   // Gives all registrations back.
   void DeregisterAll(MemoryTable* memory);
 
-  // Where there is no memory for the text the one before stays.
-  void SetLastError(absl::string_view text) noexcept;
+  // Kept as "FUNCTION: text" if there is one. Where there is no memory for that it is "out of
+  // memory", as the calling thread's is.
+  void SetLastError(absl::string_view text, const char* function = nullptr) noexcept;
   // Of the last call on this communicator that failed or told of a failure; if there was none, why
   // the communicator has failed. What came later must not hide the cause: ranks that leave after an
   // error fail the communicator once more.

@@ -213,6 +213,19 @@ TEST_F(OutOfMemoryTest, TheStreamsThreadDoesWithoutARelay) {
   EXPECT_GT(daemon_.Requests(shm::RequestType::kCommRelays), 0u);
 }
 
+TEST_F(OutOfMemoryTest, ACommunicatorTellsOfThatFailure) {
+  RefuseEach([&] {
+    const spcclComm_t comm = OneRank();
+    EXPECT_EQ(spcclCommGetAsyncError(comm, nullptr), spcclInvalidArgument);
+    EXPECT_THAT(LastError(comm), HasSubstr("asyncError is NULL"));
+    std::vector<float> send = Rising(8), recv(8);
+    if (Refusing([&] { return Sum(send, &recv, comm); }) != spcclSuccess) {
+      EXPECT_THAT(LastError(comm), HasSubstr("refused memory"));
+    }
+    EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
+  });
+}
+
 TEST_F(OutOfMemoryTest, WhatIsRegisteredCanBeFreed) {
   RefuseEach([&] {
     const spcclComm_t comm = OneRank();
