@@ -34,8 +34,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   static constexpr int64_t kReplyTimeoutNs = 30'000'000'000;
 
-  // Connects to the daemon's socket and says hello. Blocks at most kReplyTimeoutNs, and as long for
-  // each of two probes of how memory can be handed over.
+  // Connects to the daemon's socket, says hello and hands over this process's memory. Blocks at
+  // most kReplyTimeoutNs for each of the two.
   static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& socket_path);
   ~Session();
 
