@@ -57,11 +57,13 @@ class HandleTable {
     return object;
   }
 
-  // Takes out all that `matches`.
+  // Takes out all that `matches`, which may end what it is asked about: it is asked once, or, where
+  // there is no memory, not at all.
   template <typename Predicate>
   void RemoveIf(Predicate matches) {
     std::vector<std::shared_ptr<T>> removed;  // outlives the lock: their ends may take time
     const std::lock_guard lock(mutex_);
+    removed.reserve(objects_.size());
     std::erase_if(objects_, [&](auto& entry) {
       if (!matches(*entry.second)) return false;
       removed.push_back(std::move(entry.second));

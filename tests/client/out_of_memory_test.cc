@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "client/error.h"
+#include "client/handle_table.h"
 #include "tests/client/client_test.h"
 #include "tests/client/refused_memory.h"
 
@@ -224,6 +227,21 @@ TEST_F(OutOfMemoryTest, ACommunicatorTellsOfThatFailure) {
     }
     EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
   });
+}
+
+TEST_F(OutOfMemoryTest, AHandleThatIsTakenOutIsAskedAboutOnce) {
+  HandleTable<int> table(HandleKind::kComm, "thing", 1);
+  for (int value = 0; value < 3; ++value) table.Add(std::make_shared<int>(value));
+  int asked = 0;
+  const auto remove = [&] { table.RemoveIf([&](int) { return ++asked > 0; }); };
+  bool is_refused = true;
+  for (int number = 0; is_refused; ++number) {
+    testing::t_left = number;
+    is_refused = !CatchAll([&] { return remove(), absl::OkStatus(); }).ok();
+    testing::t_left = -1;
+  }
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(table.size(), 0u);
 }
 
 TEST_F(OutOfMemoryTest, WhatIsRegisteredCanBeFreed) {
