@@ -100,11 +100,8 @@ void Session::Tell(shm::Request request) noexcept {
 
 void Session::Abandon(const std::shared_ptr<Call>& call) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!call->done) {
-    call->abandoned = true;
-  } else if (call->reply.result == 0) {
-    AbandonLocked(*call, call->reply.value);
-  }
+  if (std::exchange(call->abandoned, true)) return;
+  if (call->done && call->reply.result == 0) AbandonLocked(*call, call->reply.value);
 }
 
 absl::StatusOr<UniqueFd> Session::AskForDescriptor(const shm::Request& request, const char* phase) {

@@ -299,8 +299,9 @@ TEST_F(SessionTest, AGoodbyeWithAReasonIsToldAsItIs) {
   EXPECT_EQ(spcclCommDestroy(comm), spcclSuccess);
 }
 
-// The daemon answers once the client has given up.
-void ExpectLateReply(testing::FakeDaemon* daemon, const shm::Request& request) {
+// The daemon answers once the client has given up, which it may say once more.
+void ExpectLateReply(testing::FakeDaemon* daemon, const shm::Request& request,
+                     shm::RequestType undone) {
   auto session = Process::Get().LiveSession();
   ASSERT_TRUE(session.ok()) << session.status();
   daemon->HoldReplies(request.type, true);
@@ -310,21 +311,25 @@ void ExpectLateReply(testing::FakeDaemon* daemon, const shm::Request& request) {
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(reply.status().message()), HasSubstr("waiting in a test"));
   daemon->HoldReplies(request.type, false);
+  EXPECT_TRUE(daemon->AwaitRequests(undone, 1));
+  (*session)->Abandon(*call);
+  shm::Request last{};
+  last.type = shm::RequestType::kUniqueId;
+  EXPECT_TRUE((*session)->Ask(last, "asking last").ok());
+  EXPECT_EQ(daemon->Requests(undone), 1u);
 }
 
 TEST_F(SessionTest, ALateReplyIsAnErrorAndALateCommunicatorIsAborted) {
   shm::Request request{};
   request.type = shm::RequestType::kCommInit;
   request.comm_init.ranks = 1;
-  ExpectLateReply(&daemon_, request);
-  EXPECT_TRUE(daemon_.AwaitRequests(shm::RequestType::kCommAbort, 1));
+  ExpectLateReply(&daemon_, request, shm::RequestType::kCommAbort);
 }
 
 TEST_F(SessionTest, ALateBufferIsDeregistered) {
   shm::Request request{};
   request.type = shm::RequestType::kRegisterAddress;
-  ExpectLateReply(&daemon_, request);
-  EXPECT_TRUE(daemon_.AwaitRequests(shm::RequestType::kDeregister, 1));
+  ExpectLateReply(&daemon_, request, shm::RequestType::kDeregister);
 }
 
 TEST_F(SessionTest, EachCommunicatorFindsRoomBesideTheOthers) {
