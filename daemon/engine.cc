@@ -110,6 +110,11 @@ void Engine::StopListening() {
 }
 
 void Engine::OnConnect() {
+  // To close them here could hold up everybody, to hold more could leave those who are connected
+  // without descriptors: others wait.
+  if (fd_closer_.IsFull()) {
+    return LetConnectionsWait("users have passed too many descriptors that cannot be closed");
+  }
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.valid()) {
     connections_wait_ = false;
@@ -118,11 +123,14 @@ void Engine::OnConnect() {
   }
   const int error = errno;
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
-  // Out of descriptors or memory, and the connection stays in the queue: listen again at the next
-  // check, rather than spin. Said once until one gets in.
+  LetConnectionsWait(std::strerror(error));
+}
+
+// The connection stays in the queue: listen again at the next check, rather than spin.
+void Engine::LetConnectionsWait(const char* reason) {
+  // Said once until one gets in.
   if (!std::exchange(connections_wait_, true)) {
-    Log(LogLevel::kError, "session", "cannot accept: connections wait",
-        {{"error", std::strerror(error)}});
+    Log(LogLevel::kError, "session", "cannot accept: connections wait", {{"error", reason}});
   }
   loop_->Unwatch(listener_.get(), listener_token_);
   listener_token_ = 0;

@@ -119,6 +119,7 @@ class Engine {
   absl::Status Listen();
   void StopListening();
   void OnConnect();
+  void LetConnectionsWait(const char* reason);
   void Admit(UniqueFd socket);
   absl::Status WatchSession(Session& session);
   void CheckDeadlines(int64_t now_ns);
@@ -347,7 +348,7 @@ class Engine {
   Registry registry_;
   UniqueFd listener_;
   EventLoop::Token listener_token_ = 0;
-  bool connections_wait_ = false;  // for descriptors or memory, and that has been said
+  bool connections_wait_ = false;  // and that has been said
   bool draining_ = false, stopping_ = false;
   int64_t next_check_ns_ = 0;
   std::set<size_t> failed_gpus_;  // those that were told of

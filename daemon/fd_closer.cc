@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -20,24 +22,34 @@ namespace spccl::daemon {
 namespace {
 
 constexpr int64_t kPatienceNs = 1'000'000'000;
+constexpr size_t kMostUnlessKnown = 512;
 
 // Only files of shared memory have seals.
 bool IsSharedMemory(int fd) {
   return ::fcntl(fd, F_GET_SEALS) >= 0;
 }
 
-// Whether a packet waits at a socket that has been shut down. One may be of 0 bytes, as the end is:
-// beside a packet there are its sender's credentials.
-bool HasPacket(int socket) {
+// Reads away what waits at a socket that has been shut down, up to the first packet with
+// descriptors beside it. Whether there is one.
+bool HasPassed(int socket) {
+  // A packet may be of 0 bytes, as the end is: beside a packet there are its sender's credentials.
   const int on = 1;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return true;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
-  msghdr message{};
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t received = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  // An error, of a peer that has closed with replies unread, comes before what it has sent.
-  return received != 0 || message.msg_controllen > 0;
+  for (;;) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];  // no room for descriptors
+    msghdr message{};
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t received = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
+    if (received < 0) {
+      // Said once, before what it has sent, of a peer that has closed with replies unread.
+      if (errno == ECONNRESET || errno == EINTR) continue;
+      return true;
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0) return true;
+    if (received == 0 && message.msg_controllen == 0) return false;
+    (void)::recv(socket, nullptr, 0, MSG_DONTWAIT);
+  }
 }
 
 // With what it has not sent it goes on in the background.
@@ -47,16 +59,18 @@ void DoNotLinger(int fd) {
 }
 
 void ClosePackets(int socket) {
-  int error = 0;
-  socklen_t bytes_of_error = sizeof error;
-  (void)::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes_of_error);  // clears it
-  for (;;) {
+  while (HasPassed(socket)) {
     std::array<std::byte, 1> bytes;
     const absl::StatusOr<shm::Packet> packet =
         shm::ReceivePacket(socket, bytes.data(), bytes.size());
-    if (!packet.ok() || (packet->bytes == 0 && packet->fds.empty())) return;
+    if (!packet.ok() || packet->fds.empty()) return;
     for (const UniqueFd& fd : packet->fds) DoNotLinger(fd.get());
   }
+}
+
+size_t HalfOfWhatMayBeOpen() {
+  rlimit limit;
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 2 : kMostUnlessKnown;
 }
 
 }  // namespace
@@ -76,7 +90,8 @@ struct FdCloser::State {
   std::map<uid_t, User> users;  // of whom something waits
 };
 
-FdCloser::FdCloser(Reaper* reaper) : reaper_(*reaper), state_(std::make_shared<State>()) {}
+FdCloser::FdCloser(Reaper* reaper)
+    : reaper_(*reaper), most_(HalfOfWhatMayBeOpen()), state_(std::make_shared<State>()) {}
 
 FdCloser::~FdCloser() = default;
 
@@ -91,7 +106,7 @@ void FdCloser::Close(uid_t user, UniqueFd fd) {
 void FdCloser::CloseSocket(uid_t user, UniqueFd socket) {
   // Nothing is sent to it any more.
   ::shutdown(socket.get(), SHUT_RDWR);
-  if (HasPacket(socket.get())) Add(user, std::move(socket), /*holds_packets=*/true);
+  if (HasPassed(socket.get())) Add(user, std::move(socket), /*holds_packets=*/true);
 }
 
 bool FdCloser::IsFullOf(uid_t user) const {
@@ -102,6 +117,13 @@ bool FdCloser::IsFullOf(uid_t user) const {
   const int64_t since_ns = found->second.closing_since_ns;
   return found->second.entries.size() + 1 >= kMostOfAUser && since_ns != 0 &&
          MonotonicNanos() - since_ns > kPatienceNs;
+}
+
+bool FdCloser::IsFull() const {
+  const std::lock_guard lock(state_->mutex);
+  size_t waiting = 0;
+  for (const auto& [user, its] : state_->users) waiting += its.entries.size();
+  return waiting >= most_;
 }
 
 void FdCloser::Add(uid_t user, UniqueFd fd, bool holds_packets) {

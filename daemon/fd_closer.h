@@ -31,11 +31,15 @@ class FdCloser {
 
   // Closes what that user has passed. Thread-safe; never blocks.
   void Close(uid_t user, UniqueFd fd);
-  // Ends a session's connection at once, and closes its socket: here, unless packets have not been
-  // read, with which the kernel would close the descriptors beside them. Thread-safe; never blocks.
+  // Ends a session's connection at once, and closes its socket: here, unless descriptors lie beside
+  // packets that have not been read, which the kernel would close with it. Thread-safe; never
+  // blocks.
   void CloseSocket(uid_t user, UniqueFd socket);
   // Whether the user has as many waiting as it may.
   bool IsFullOf(uid_t user) const;
+  // Whether those of all users are half of what this process may have open. Who passes more then,
+  // by connecting anew, cannot be told from others before its connection is accepted.
+  bool IsFull() const;
 
  private:
   struct State;
@@ -43,6 +47,7 @@ class FdCloser {
   void Add(uid_t user, UniqueFd fd, bool holds_packets);
 
   Reaper& reaper_;
+  const size_t most_;
   const std::shared_ptr<State> state_;  // the threads' too, which may outlive this
 };
 

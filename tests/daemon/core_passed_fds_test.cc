@@ -2,10 +2,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 
-#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/shm/result.h"
+#include "tests/daemon/descriptor_limit.h"
 #include "tests/daemon/gate_hooks.h"
 #include "tests/daemon/lingering_socket.h"
 #include "tests/daemon/open_client.h"
@@ -141,20 +141,49 @@ TEST(PassedFdsTest, WhoHasPassedTooManyThatCannotBeClosedIsNotServed) {
   EXPECT_FALSE(RawClient::Open(env.socket_path()).ok());
 }
 
+// Of no user can it be known what it passes before its connection is accepted.
+TEST(PassedFdsTest, WhereTooManyCannotBeClosedConnectionsWait) {
+  std::optional<DaemonEnv> env;
+  {
+    const DescriptorLimit limit(512);
+    env.emplace();
+  }
+  RawClient client = Open(*env);
+  LingeringSocket lingering = MakeLingeringSocket();
+  UniqueFd holder = MakeHolderOf(std::move(lingering.socket));
+  const UniqueFd other(::eventfd(0, EFD_CLOEXEC));
+  const auto gate = std::make_shared<Gate>();
+  const auto subscription = HoldCore(*env, gate);
+  ASSERT_THAT(client.Send(MakeRegister(client, 0), {holder.get()}), IsOk());
+  holder.Reset();
+  shm::Request request;
+  for (size_t passed = 1; passed < 256; passed += shm::kMaxPassedFds) {
+    request = MakeRegister(client, shm::kMaxPassedFds);
+    ASSERT_THAT(client.Send(request, std::vector<int>(shm::kMaxPassedFds, other.get())), IsOk());
+  }
+  ::testing::internal::CaptureStderr();
+  gate->Open();
+  EXPECT_THAT(client.AwaitReply(request.request_id), IsOk());
+  auto late = RawClient::Connect(env->socket_path());
+  // A turn of the core's that begins later: it has seen that one waits.
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(env->core().GetSnapshot(), IsOk());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("connections wait error=\"users have passed too many"));
+  lingering.reader.Reset();
+  lingering.listener.Reset();
+  ASSERT_THAT(late, IsOk());
+  EXPECT_THAT(late->Hello(), IsOk());
+}
+
 // Takes all that the process, and so the daemon in it, may open.
 class NoDescriptors {
  public:
   NoDescriptors() {
-    SPCCL_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    rlimit few = before_;
-    few.rlim_cur = std::min<rlim_t>(few.rlim_cur, 512);
-    SPCCL_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
     for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.emplace_back(fd);
   }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
-  rlimit before_;
+  const DescriptorLimit few_{512};
   std::vector<UniqueFd> taken_;
 };
 

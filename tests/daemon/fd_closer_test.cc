@@ -4,12 +4,15 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/memory.h"
 #include "gtest/gtest.h"
+#include "tests/daemon/descriptor_limit.h"
 #include "tests/daemon/lingering_socket.h"
 
 namespace spccl::daemon {
@@ -95,6 +98,76 @@ TEST(FdCloserTest, OneThatIsStuckHoldsUpNeitherMemoryNorSessionsNorItsEnd) {
     EXPECT_LT(::fcntl(ends[1], F_GETFD), 0);
     EXPECT_TRUE(closer.IsFullOf(kUser));
   }
+}
+
+struct Session {
+  Session() {
+    int ends[2];
+    SPCCL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    client.Reset(ends[0]);
+    server.Reset(ends[1]);
+  }
+  UniqueFd client, server;
+};
+
+bool IsOpen(int fd) {
+  return ::fcntl(fd, F_GETFD) >= 0;
+}
+
+// A user whose closer is stuck could else have one descriptor more open with each connection.
+TEST(FdCloserTest, ASocketWithPlainPacketsIsClosedByTheCaller) {
+  Reaper reaper;
+  FdCloser closer(&reaper);
+  LingeringSocket lingering = MakeLingeringSocket();
+  closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+  Session plain, left;
+  const int plain_number = plain.server.get(), left_number = left.server.get();
+  for (const char* packet : {"hello", "", "x"}) {
+    for (const Session* session : {&plain, &left}) {
+      ASSERT_TRUE(shm::SendPacket(session->client.get(), packet, std::strlen(packet)).ok());
+    }
+  }
+  closer.CloseSocket(kUser, std::move(plain.server));
+  EXPECT_FALSE(IsOpen(plain_number));
+  // By one that has gone with a reply unread.
+  ASSERT_TRUE(shm::SendPacket(left.server.get(), "reply", 5).ok());
+  left.client.Reset();
+  closer.CloseSocket(kUser, std::move(left.server));
+  EXPECT_FALSE(IsOpen(left_number));
+}
+
+TEST(FdCloserTest, WhatIsBehindPlainPacketsIsNotClosedByTheCaller) {
+  Reaper reaper;
+  FdCloser closer(&reaper);
+  LingeringSocket lingering = MakeLingeringSocket(), second = MakeLingeringSocket();
+  closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+  Session session;
+  const int number = session.server.get();
+  for (const char* packet : {"hello", ""}) {
+    ASSERT_TRUE(shm::SendPacket(session.client.get(), packet, std::strlen(packet)).ok());
+  }
+  ASSERT_TRUE(shm::SendPacket(session.client.get(), "x", 1, {second.socket.get()}).ok());
+  second.socket.Reset();
+  closer.CloseSocket(kUser, std::move(session.server));
+  EXPECT_TRUE(IsOpen(number));
+}
+
+TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
+  Reaper reaper;
+  std::optional<FdCloser> closer;
+  {
+    const DescriptorLimit limit(512);
+    closer.emplace(&reaper);
+  }
+  LingeringSocket lingering = MakeLingeringSocket();
+  closer->Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+  size_t passed = 1;
+  for (; !closer->IsFull() && passed < 512; ++passed) {
+    closer->Close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  }
+  // That which is being closed may count or not.
+  EXPECT_GE(passed, 256u);
+  EXPECT_LE(passed, 257u);
 }
 
 // A packet of 0 bytes is one, too.
