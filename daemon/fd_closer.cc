@@ -75,23 +75,32 @@ size_t HalfOfWhatMayBeOpen() {
 
 }  // namespace
 
+void StartFdCloser(std::function<void()> run) {
+  std::thread thread(std::move(run));
+  ::pthread_setname_np(thread.native_handle(), "spccl-fd-closer");
+  thread.detach();
+}
+
 struct FdCloser::State {
   struct Entry {
     UniqueFd fd;
     bool holds_packets;
+    int64_t since_ns;
   };
   struct User {
-    std::deque<Entry> entries;
+    std::deque<Entry> entries;  // the first is being closed, if it has a thread
     bool has_thread = false;
-    int64_t closing_since_ns = 0;  // 0: nothing is being closed
   };
 
+  const FdCloserHooks hooks;
   std::mutex mutex;
   std::map<uid_t, User> users;  // of whom something waits
 };
 
-FdCloser::FdCloser(Reaper* reaper)
-    : reaper_(*reaper), most_(HalfOfWhatMayBeOpen()), state_(std::make_shared<State>()) {}
+FdCloser::FdCloser(Reaper* reaper, FdCloserHooks hooks)
+    : reaper_(*reaper),
+      most_(HalfOfWhatMayBeOpen()),
+      state_(new State{.hooks = std::move(hooks)}) {}
 
 FdCloser::~FdCloser() = default;
 
@@ -113,10 +122,13 @@ bool FdCloser::IsFullOf(uid_t user) const {
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->users.find(user);
   if (found == state_->users.end()) return false;
-  // Many at once are no fault; that they do not get on is.
-  const int64_t since_ns = found->second.closing_since_ns;
-  return found->second.entries.size() + 1 >= kMostOfAUser && since_ns != 0 &&
-         MonotonicNanos() - since_ns > kPatienceNs;
+  const std::deque<State::Entry>& entries = found->second.entries;
+  // That there are some is no fault; that they do not get on is.
+  const bool full = entries.size() >= kMostAtOnce ||
+                    (entries.size() >= kMostOfAUser &&
+                     state_->hooks.now_ns() - entries.front().since_ns > kPatienceNs);
+  if (full) Start(state_, user);  // of such a one no more is added, which would
+  return full;
 }
 
 bool FdCloser::IsFull() const {
@@ -128,17 +140,19 @@ bool FdCloser::IsFull() const {
 
 void FdCloser::Add(uid_t user, UniqueFd fd, bool holds_packets) {
   const std::lock_guard lock(state_->mutex);
-  State::User& its = state_->users[user];
-  its.entries.push_back({.fd = std::move(fd), .holds_packets = holds_packets});
-  if (its.has_thread) return;
-  // A thread a user: one's descriptors hold up no other's.
+  state_->users[user].entries.push_back(
+      {.fd = std::move(fd), .holds_packets = holds_packets, .since_ns = state_->hooks.now_ns()});
+  Start(state_, user);
+}
+
+// A thread a user: one's descriptors hold up no other's.
+void FdCloser::Start(const std::shared_ptr<State>& state, uid_t user) {
+  bool& has_thread = state->users[user].has_thread;
+  if (has_thread) return;
   try {
-    std::thread thread([state = state_, user] { Run(state, user); });
-    ::pthread_setname_np(thread.native_handle(), "spccl-fd-closer");
-    thread.detach();
-    its.has_thread = true;
+    state->hooks.start([state, user] { Run(state, user); });
+    has_thread = true;
   } catch (const std::system_error& error) {
-    // The next one that comes finds these, too.
     Log(LogLevel::kWarning, "session", "no thread to close what clients have passed",
         {{"error", error.what()}});
   }
@@ -147,16 +161,13 @@ void FdCloser::Add(uid_t user, UniqueFd fd, bool holds_packets) {
 void FdCloser::Run(const std::shared_ptr<State>& state, uid_t user) {
   std::unique_lock lock(state->mutex);
   const auto its = state->users.find(user);
-  while (!its->second.entries.empty()) {
-    State::Entry entry = std::move(its->second.entries.front());
-    its->second.entries.pop_front();
-    its->second.closing_since_ns = MonotonicNanos();
+  for (auto& entries = its->second.entries; !entries.empty(); entries.pop_front()) {
+    State::Entry& entry = entries.front();  // those that are added leave it where it is
     lock.unlock();
     if (entry.holds_packets) ClosePackets(entry.fd.get());
     DoNotLinger(entry.fd.get());
-    entry.fd.Reset();
+    state->hooks.close(std::move(entry.fd));
     lock.lock();
-    its->second.closing_since_ns = 0;
   }
   state->users.erase(its);
 }

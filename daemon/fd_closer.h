@@ -6,24 +6,39 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/unique_fd.h"
 #include "daemon/reaper.h"
 
 namespace spccl::daemon {
 
+// Throws std::system_error where there can be no thread more.
+void StartFdCloser(std::function<void()> run);
+
+// Tests have others.
+struct FdCloserHooks {
+  std::function<int64_t()> now_ns = MonotonicNanos;
+  std::function<void(std::function<void()>)> start = StartFdCloser;
+  std::function<void(UniqueFd)> close = [](UniqueFd) {};
+};
+
 class FdCloser {
  public:
-  // So many of one user's may wait to be closed, where closing does not get on; then it is to pass
-  // no more.
+  // So many of one user's may wait to be closed, where the first has waited for a second; then it
+  // is to pass no more.
   static constexpr size_t kMostOfAUser = 256;
+  // So many may at all.
+  static constexpr size_t kMostAtOnce = 4 * kMostOfAUser;
 
   // `reaper` is borrowed: it closes shared memory, which waits for nobody but may be much to free.
-  explicit FdCloser(Reaper* reaper);
+  explicit FdCloser(Reaper* reaper, FdCloserHooks hooks = {});
   // Waits for nothing: what cannot be closed goes with the process.
   ~FdCloser();
   FdCloser(const FdCloser&) = delete;
@@ -43,6 +58,8 @@ class FdCloser {
 
  private:
   struct State;
+  // Under the state's lock.
+  static void Start(const std::shared_ptr<State>& state, uid_t user);
   static void Run(const std::shared_ptr<State>& state, uid_t user);
   void Add(uid_t user, UniqueFd fd, bool holds_packets);
 

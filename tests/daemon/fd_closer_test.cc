@@ -4,9 +4,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +33,10 @@ struct Pipe {
   }
   UniqueFd read, write;
 };
+
+UniqueFd OpenAny() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
 
 // Once the writing end is closed.
 bool AwaitEnd(const UniqueFd& read) {
@@ -76,12 +83,6 @@ TEST(FdCloserTest, OneThatIsStuckHoldsUpNeitherMemoryNorSessionsNorItsEnd) {
   {
     FdCloser closer(&reaper);
     closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
-    EXPECT_FALSE(closer.IsFullOf(kUser));
-    for (size_t i = 1; i < FdCloser::kMostOfAUser; ++i) {
-      closer.Close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
-    }
-    while (!closer.IsFullOf(kUser)) ::poll(nullptr, 0, 1);  // it takes a second to be sure
-    EXPECT_FALSE(closer.IsFullOf(kOther));
     Pipe pipe;
     closer.Close(kOther, std::move(pipe.write));
     EXPECT_TRUE(AwaitEnd(pipe.read));
@@ -96,7 +97,6 @@ TEST(FdCloserTest, OneThatIsStuckHoldsUpNeitherMemoryNorSessionsNorItsEnd) {
     const UniqueFd theirs(ends[0]);
     closer.CloseSocket(kOther, UniqueFd(ends[1]));
     EXPECT_LT(::fcntl(ends[1], F_GETFD), 0);
-    EXPECT_TRUE(closer.IsFullOf(kUser));
   }
 }
 
@@ -161,13 +161,82 @@ TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
   }
   LingeringSocket lingering = MakeLingeringSocket();
   closer->Close(kUser, MakeHolderOf(std::move(lingering.socket)));
-  size_t passed = 1;
-  for (; !closer->IsFull() && passed < 512; ++passed) {
-    closer->Close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  for (size_t i = 1; i < 256; ++i) {
+    EXPECT_FALSE(closer->IsFull());
+    closer->Close(kUser, OpenAny());
   }
-  // That which is being closed may count or not.
-  EXPECT_GE(passed, 256u);
-  EXPECT_LE(passed, 257u);
+  EXPECT_TRUE(closer->IsFull());
+}
+
+// A clock that is set by hand, and threads that run when they are told to.
+class FdCloserByHandTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kSecond = 1'000'000'000;
+
+  void Pass(size_t count) {
+    for (size_t i = 0; i < count; ++i) closer_.Close(kUser, OpenAny());
+  }
+
+  int64_t now_ns_ = 1;
+  bool no_threads_ = false;
+  std::function<void()> on_close_ = [] {};
+  std::vector<std::function<void()>> threads_;
+  Reaper reaper_;
+  FdCloser closer_{&reaper_,
+                   {.now_ns = [this] { return now_ns_; },
+                    .start =
+                        [this](std::function<void()> run) {
+                          if (no_threads_) throw std::system_error(EAGAIN, std::system_category());
+                          threads_.push_back(std::move(run));
+                        },
+                    .close = [this](UniqueFd) { on_close_(); }}};
+};
+
+TEST_F(FdCloserByHandTest, AUserIsFullWhereManyHaveWaited) {
+  Pass(FdCloser::kMostOfAUser);
+  now_ns_ += kSecond;
+  EXPECT_FALSE(closer_.IsFullOf(kUser));
+  ++now_ns_;
+  EXPECT_TRUE(closer_.IsFullOf(kUser));
+  EXPECT_FALSE(closer_.IsFullOf(kOther));
+  ASSERT_EQ(threads_.size(), 1u);
+  threads_[0]();
+  EXPECT_FALSE(closer_.IsFullOf(kUser));
+}
+
+// Each is closed within the second, and all take minutes.
+TEST_F(FdCloserByHandTest, AUserWhoseDescriptorsAreSlowToCloseIsFull) {
+  Pass(FdCloser::kMostOfAUser + 2);
+  std::vector<bool> full;
+  on_close_ = [this, &full] {
+    full.push_back(closer_.IsFullOf(kUser));
+    now_ns_ += kSecond * 9 / 10;
+  };
+  threads_.at(0)();
+  ASSERT_EQ(full.size(), FdCloser::kMostOfAUser + 2);
+  EXPECT_FALSE(full[0]);
+  EXPECT_FALSE(full[1]);
+  EXPECT_TRUE(full[2]);
+  EXPECT_FALSE(full[3]);  // so few may wait for as long as they like
+}
+
+TEST_F(FdCloserByHandTest, AUserIsFullWhereVeryManyWait) {
+  Pass(FdCloser::kMostAtOnce - 1);
+  EXPECT_FALSE(closer_.IsFullOf(kUser));
+  Pass(1);
+  EXPECT_TRUE(closer_.IsFullOf(kUser));
+}
+
+TEST_F(FdCloserByHandTest, AUserOfWhomNoneAreClosedForWantOfThreadsIsFullUntilThereIsOne) {
+  no_threads_ = true;
+  Pass(FdCloser::kMostOfAUser);
+  now_ns_ += 2 * kSecond;
+  EXPECT_TRUE(closer_.IsFullOf(kUser));
+  no_threads_ = false;
+  EXPECT_TRUE(closer_.IsFullOf(kUser));
+  ASSERT_EQ(threads_.size(), 1u);
+  threads_[0]();
+  EXPECT_FALSE(closer_.IsFullOf(kUser));
 }
 
 // A packet of 0 bytes is one, too.
