@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/engine.h"
+#include "daemon/kept_descriptors.h"
 #include "daemon/request_parse.h"
 #include "proto/shm/result.h"
 
@@ -88,8 +89,10 @@ void Engine::OnReadable(uint64_t session_id) {
       return;
     }
     std::array<std::byte, sizeof(shm::Request) + 1> bytes;
-    absl::StatusOr<shm::Packet> packet =
-        shm::ReceivePacket(session->socket.get(), bytes.data(), bytes.size());
+    absl::StatusOr<shm::Packet> packet = [&] {
+      const KeptDescriptors kept;
+      return shm::ReceivePacket(session->socket.get(), bytes.data(), bytes.size());
+    }();
     if (!packet.ok() && shm::IsWouldBlock(packet.status())) return;
     if (!packet.ok() || packet->bytes == 0) {
       // An empty packet looks like the end, but for what may be beside it.

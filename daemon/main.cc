@@ -27,6 +27,7 @@
 #include "daemon/control_server_peers.h"
 #include "daemon/core.h"
 #include "daemon/job_table.h"
+#include "daemon/kept_descriptors.h"
 #include "daemon/measure_costs.h"
 #include "daemon/metrics/endpoint.h"
 #include "daemon/metrics/http_server.h"
@@ -82,11 +83,11 @@ void HoldStandardDescriptors() {
   }
 }
 
-// A session takes three descriptors; the usual soft limit of 1,024 is soon reached.
+// A session takes five descriptors; the usual soft limit of 1,024 is soon reached.
 void RaiseDescriptorLimit() {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
+  limit.rlim_cur = limit.rlim_max - DescriptorsToKeep(limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 

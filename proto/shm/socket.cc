@@ -19,9 +19,6 @@ namespace spccl::shm {
 namespace {
 
 constexpr char kWouldBlock[] = "would block";
-// The kernel's SCM_MAX_FD. Those for which there is no room it closes itself, on the thread that
-// receives, and that can take for ever.
-constexpr size_t kMostAPacket = 253;
 constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which the headers may not know yet
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {

@@ -13,6 +13,9 @@
 namespace spccl::shm {
 
 inline constexpr int kMaxPassedFds = 48;  // as many as a kRegisterCuda may have pieces
+// As many as the kernel lets anybody pass (its SCM_MAX_FD). Those for which there is no room it
+// closes itself, on the thread that receives, and that can take for ever.
+inline constexpr size_t kMostAPacket = 253;
 
 struct Packet {
   size_t bytes = 0;        // 0: the other side has closed

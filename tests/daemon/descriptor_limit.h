@@ -9,10 +9,10 @@ namespace spccl::daemon {
 
 class DescriptorLimit {
  public:
-  // Not above what the process may open at all.
-  explicit DescriptorLimit(rlim_t most) {
+  // Not above what the process may open at all; `hard`: that, too, which only root can undo.
+  explicit DescriptorLimit(rlim_t most, bool hard = false) {
     SPCCL_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const rlimit now{.rlim_cur = most, .rlim_max = before_.rlim_max};
+    const rlimit now{.rlim_cur = most, .rlim_max = hard ? most : before_.rlim_max};
     SPCCL_CHECK(::setrlimit(RLIMIT_NOFILE, &now) == 0);
   }
   ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
