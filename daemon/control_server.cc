@@ -9,12 +9,14 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/control_server_peers.h"
 #include "daemon/control_service.h"
+#include "daemon/peer.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -121,11 +123,15 @@ void ControlServer::AcceptLoop() {
 }
 
 void ControlServer::Accept() {
+  const auto let_wait = [this](const char* reason) {
+    Log(LogLevel::kError, "control", "cannot accept", {{"error", reason}});
+    Wait(-1, 100 * kNanosPerMilli);  // the connection stays in the backlog: do not spin on it
+  };
+  if (closer_.IsFull()) return let_wait("users have passed too many descriptors");
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      Log(LogLevel::kError, "control", "cannot accept", {{"error", std::strerror(errno)}});
-      Wait(-1, 100 * kNanosPerMilli);  // the connection stays in the backlog: do not spin on it
+      let_wait(std::strerror(errno));
     }
     return;
   }
@@ -135,7 +141,9 @@ void ControlServer::Accept() {
   if (!status.ok()) {
     Log(LogLevel::kWarning, "control", "connection refused",
         {{"error", std::string(status.message())}});
-    return;
+    // Before Linux 6.16 there may be descriptors beside what it has sent.
+    const uid_t user = UserOf(socket.get());
+    return closer_.CloseSocket(user, std::move(socket));
   }
   auto& server = caller->administrator ? services_->administrators : services_->others;
   grpc::AddInsecureChannelFromFd(server.get(), socket.Release());

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "daemon/control.h"
+#include "daemon/fd_closer.h"
 #include "daemon/job_table.h"
 #include "daemon/settings_store.h"
 
@@ -54,6 +55,7 @@ class ControlServer {
 
   const ControlServerOptions options_;
   Control* const core_;
+  FdCloser closer_{nullptr};
   UniqueFd listener_;
   UniqueFd stop_;  // an eventfd, readable once the server stops
   std::unique_ptr<Services> services_;

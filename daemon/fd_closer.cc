@@ -29,17 +29,26 @@ bool IsSharedMemory(int fd) {
   return ::fcntl(fd, F_GET_SEALS) >= 0;
 }
 
-// Reads away what waits at a socket that has been shut down, up to the first packet with
-// descriptors beside it. Whether there is one.
+// Reads away what waits at a socket that has been shut down, up to the first descriptors beside it.
+// Whether there are any.
 bool HasPassed(int socket) {
+  int type = 0;
+  socklen_t bytes_of_type = sizeof type;
+  (void)::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes_of_type);
   // A packet may be of 0 bytes, as the end is: beside a packet there are its sender's credentials.
-  const int on = 1;
-  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) return true;
+  const int has_packets = type == SOCK_SEQPACKET;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &has_packets, sizeof has_packets) != 0) {
+    return true;
+  }
   for (;;) {
+    std::array<char, 4096> bytes;
+    iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];  // no room for descriptors
     msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = has_packets ? sizeof control : 0;
     const ssize_t received = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
     if (received < 0) {
       // Said once, before what it has sent, of a peer that has closed with replies unread.
@@ -48,7 +57,9 @@ bool HasPassed(int socket) {
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0) return true;
     if (received == 0 && message.msg_controllen == 0) return false;
-    (void)::recv(socket, nullptr, 0, MSG_DONTWAIT);
+    // Of a stream no more than that: there may be descriptors beside what follows.
+    const auto plain = static_cast<size_t>(received);
+    if (::recv(socket, bytes.data(), plain, MSG_DONTWAIT) != received) return true;
   }
 }
 
@@ -98,16 +109,15 @@ struct FdCloser::State {
 };
 
 FdCloser::FdCloser(Reaper* reaper, FdCloserHooks hooks)
-    : reaper_(*reaper),
-      most_(HalfOfWhatMayBeOpen()),
-      state_(new State{.hooks = std::move(hooks)}) {}
+    : reaper_(reaper), most_(HalfOfWhatMayBeOpen()), state_(new State{.hooks = std::move(hooks)}) {}
 
 FdCloser::~FdCloser() = default;
 
 void FdCloser::Close(uid_t user, UniqueFd fd) {
   if (!fd.valid()) return;
-  if (IsSharedMemory(fd.get())) {
-    return reaper_.Defer([shared = std::make_shared<UniqueFd>(std::move(fd))] { shared->Reset(); });
+  if (reaper_ != nullptr && IsSharedMemory(fd.get())) {
+    return reaper_->Defer(
+        [shared = std::make_shared<UniqueFd>(std::move(fd))] { shared->Reset(); });
   }
   Add(user, std::move(fd), /*holds_packets=*/false);
 }

@@ -38,6 +38,7 @@ class FdCloser {
   static constexpr size_t kMostAtOnce = 4 * kMostOfAUser;
 
   // `reaper` is borrowed: it closes shared memory, which waits for nobody but may be much to free.
+  // nullptr: none is expected.
   explicit FdCloser(Reaper* reaper, FdCloserHooks hooks = {});
   // Waits for nothing: what cannot be closed goes with the process.
   ~FdCloser();
@@ -46,8 +47,8 @@ class FdCloser {
 
   // Closes what that user has passed. Thread-safe; never blocks.
   void Close(uid_t user, UniqueFd fd);
-  // Ends a session's connection at once, and closes its socket: here, unless descriptors lie beside
-  // packets that have not been read, which the kernel would close with it. Thread-safe; never
+  // Ends a client's connection at once, and closes its socket: here, unless descriptors lie beside
+  // what has not been read, which the kernel would close with it. Thread-safe; never
   // blocks.
   void CloseSocket(uid_t user, UniqueFd socket);
   // Whether the user has as many waiting as it may.
@@ -63,7 +64,7 @@ class FdCloser {
   static void Run(const std::shared_ptr<State>& state, uid_t user);
   void Add(uid_t user, UniqueFd fd, bool holds_packets);
 
-  Reaper& reaper_;
+  Reaper* const reaper_;
   const size_t most_;
   const std::shared_ptr<State> state_;  // the threads' too, which may outlive this
 };

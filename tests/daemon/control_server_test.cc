@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,8 +22,11 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/server_posix.h"
+#include "proto/shm/socket.h"
 #include "proto/spccl/v1/control.grpc.pb.h"
+#include "tests/daemon/descriptor_limit.h"
 #include "tests/daemon/fake_control.h"
+#include "tests/daemon/lingering_socket.h"
 #include "tests/support/temp_folder.h"
 
 namespace spccl::daemon {
@@ -34,15 +38,22 @@ using Code = grpc::StatusCode;
 constexpr uid_t kNobody = 65534;
 constexpr gid_t kGroup = 54321;
 
-UniqueFd ConnectTo(const std::string& path) {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+bool Connect(const UniqueFd& socket, const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    return UniqueFd();
-  }
-  return socket;
+  return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+UniqueFd ConnectTo(const std::string& path) {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return Connect(socket, path) ? std::move(socket) : UniqueFd();
+}
+
+// Whether it is hung up on in time.
+bool AwaitEnd(const UniqueFd& socket) {
+  pollfd query{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&query, 1, 20'000) == 1 && (query.revents & POLLHUP) != 0;
 }
 
 // Connects as another user. The system calls themselves, unlike the C library's functions of these
@@ -246,6 +257,41 @@ TEST_F(ControlServerTest, EachUserHasAShareOfTheConnections) {
   char byte;
   EXPECT_EQ(::recv(refused.get(), &byte, 1, 0), 0);  // closed at once, with nothing said
   EXPECT_GT(::recv(open[0].get(), &byte, 1, 0), 0);  // gRPC greets the others
+}
+
+// As before Linux 6.16, where a stream takes descriptors.
+void LetPassDescriptors(const std::string& path) {
+  constexpr int kPassRights = 83, kOn = 1;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_un address = {};
+    socklen_t bytes = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+        address.sun_family == AF_UNIX && path == address.sun_path) {
+      (void)::setsockopt(fd, SOL_SOCKET, kPassRights, &kOn, sizeof kOn);
+    }
+  }
+}
+
+TEST_F(ControlServerTest, ARefusedConnectionThatPassesWhatCannotBeClosedHoldsUpNoOther) {
+  Start();
+  LetPassDescriptors(path());
+  char byte;
+  std::vector<UniqueFd> open;
+  for (int i = 0; i < PeerTable::kConnectionsPerUser; ++i) {
+    open.push_back(ConnectTo(path()));
+    ASSERT_EQ(::recv(open.back().get(), &byte, 1, 0), 1);
+  }
+  LingeringSocket lingering = MakeLingeringSocket();
+  const UniqueFd refused(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  {
+    const DescriptorLimit none(3);  // nobody is accepted meanwhile
+    ASSERT_TRUE(Connect(refused, path()));
+    ASSERT_TRUE(shm::SendPacket(refused.get(), "x", 1, {lingering.socket.get()}).ok());
+    lingering.socket.Reset();
+  }
+  EXPECT_TRUE(AwaitEnd(refused));
+  EXPECT_TRUE(AwaitEnd(ConnectTo(path())));
 }
 
 TEST_F(ControlServerTest, HealthFollowsTheCore) {

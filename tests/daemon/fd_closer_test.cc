@@ -101,9 +101,9 @@ TEST(FdCloserTest, OneThatIsStuckHoldsUpNeitherMemoryNorSessionsNorItsEnd) {
 }
 
 struct Session {
-  Session() {
+  explicit Session(int type = SOCK_SEQPACKET) {
     int ends[2];
-    SPCCL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    SPCCL_CHECK(::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) == 0);
     client.Reset(ends[0]);
     server.Reset(ends[1]);
   }
@@ -150,6 +150,25 @@ TEST(FdCloserTest, WhatIsBehindPlainPacketsIsNotClosedByTheCaller) {
   second.socket.Reset();
   closer.CloseSocket(kUser, std::move(session.server));
   EXPECT_TRUE(IsOpen(number));
+}
+
+// As of control.sock's connections.
+TEST(FdCloserTest, WhatIsBesideAStreamsBytesIsNotClosedByTheCaller) {
+  FdCloser closer(nullptr);
+  LingeringSocket lingering = MakeLingeringSocket(), second = MakeLingeringSocket();
+  closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+  const std::string much(10'000, 'x');
+  for (const bool passes : {false, true}) {
+    Session stream(SOCK_STREAM);
+    const int number = stream.server.get();
+    ASSERT_TRUE(shm::SendPacket(stream.client.get(), much.data(), much.size()).ok());
+    if (passes) {
+      ASSERT_TRUE(shm::SendPacket(stream.client.get(), "x", 1, {second.socket.get()}).ok());
+      second.socket.Reset();
+    }
+    closer.CloseSocket(kUser, std::move(stream.server));
+    EXPECT_EQ(IsOpen(number), passes);
+  }
 }
 
 TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
