@@ -40,7 +40,8 @@ class FdCloser {
   // `reaper` is borrowed: it closes shared memory, which waits for nobody but may be much to free.
   // nullptr: none is expected.
   explicit FdCloser(Reaper* reaper, FdCloserHooks hooks = {});
-  // Waits for nothing: what cannot be closed goes with the process.
+  // Waits for nothing: what cannot be closed goes with the process, but a file of a FUSE, which
+  // keeps the process's remains (docs/adr/0004-core-thread.md, known limits).
   ~FdCloser();
   FdCloser(const FdCloser&) = delete;
   FdCloser& operator=(const FdCloser&) = delete;

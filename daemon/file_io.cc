@@ -23,6 +23,15 @@ absl::Status Failed(std::string_view what, const std::string& path) {
   return ErrnoStatus(error, absl::StrCat(View(what), " ", path));
 }
 
+// Whether its first thread is a zombie, as that of a process is that still closes its files.
+bool HasExited(long pid) {
+  const absl::StatusOr<std::string> stat =
+      ReadFile(absl::StrCat("/proc/", pid, "/stat"));  // "PID (NAME) STATE ..."
+  if (!stat.ok()) return false;
+  const size_t name_end = stat->rfind(')');
+  return name_end != std::string::npos && stat->compare(name_end, 3, ") Z") == 0;
+}
+
 absl::Status WriteNew(const std::string& path, std::string_view content, mode_t mode) {
   const UniqueFd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
@@ -68,8 +77,12 @@ absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
     if (errno != EWOULDBLOCK) return Failed("lock", path);
     char owner[16] = {};  // the lock decides; the number in the file is for people
     if (::pread(file.get(), owner, sizeof owner - 1, 0) < 0) owner[0] = '\0';
+    const long pid = std::strtol(owner, nullptr, 10);
     return absl::FailedPreconditionError(
-        absl::StrCat(folder, " is in use by process ", std::strtol(owner, nullptr, 10)));
+        absl::StrCat(folder, " is in use by process ", pid,
+                     HasExited(pid) ? ", which has ended but for files that it cannot close (of a "
+                                      "FUSE, say, whose server does not answer)"
+                                    : ""));
   }
   const std::string self = absl::StrCat(::getpid(), "\n");
   if (::ftruncate(file.get(), 0) != 0 ||

@@ -296,6 +296,21 @@ TEST_F(SettingsStoreTest, OneStoreAFolder) {
   EXPECT_TRUE(SettingsStore::Create(folder_, {}).ok());
 }
 
+// As one is whose closing of a file waits for a file system's server.
+TEST_F(SettingsStoreTest, SaysWhereWhoHasTheFolderIsAZombie) {
+  const auto store = Open();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(0);
+  siginfo_t info;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  std::ofstream(folder_ + "/lock") << child << "\n";
+  EXPECT_THAT(
+      std::string(SettingsStore::Create(folder_, {}).status().message()),
+      HasSubstr(" is in use by process " + std::to_string(child) + ", which has ended but for"));
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
 TEST_F(SettingsStoreTest, MakesItsFolder) {
   ASSERT_TRUE(SettingsStore::Create(folder_ + "/new", {}).ok());
   EXPECT_EQ(SettingsStore::Create("/no/such/folder", {}).status().code(),
