@@ -1,5 +1,6 @@
 #include "daemon/peers/acceptor.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,12 +14,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/view.h"
 
 namespace spccl::daemon::peers {
 namespace {
@@ -41,6 +47,56 @@ uint16_t PortIn(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string RemoteText(const in6_addr& address, uint16_t port) {
+  char text[INET6_ADDRSTRLEN] = {};
+  (void)::inet_ntop(AF_INET6, &address, text, sizeof text);
+  return absl::StrCat(text, " ", port);
+}
+
+// IPv4's as a listener of both families has them.
+in6_addr Mapped(const in_addr& address) {
+  in6_addr mapped{};
+  mapped.s6_addr[10] = mapped.s6_addr[11] = 0xff;
+  std::memcpy(&mapped.s6_addr[12], &address, sizeof address);
+  return mapped;
+}
+
+std::string RemoteIn(const sockaddr_storage& address) {
+  return RemoteText(address.ss_family == AF_INET6
+                        ? reinterpret_cast<const sockaddr_in6&>(address).sin6_addr
+                        : Mapped(reinterpret_cast<const sockaddr_in&>(address).sin_addr),
+                    PortIn(address));
+}
+
+// Of gRPC's name for it, "ipv6:%5Bfe80::1%25eth0%5D:40962" with brackets and zone; empty where it
+// is none.
+std::string RemoteNamed(std::string_view name) {
+  const size_t colon = name.rfind(':');
+  uint32_t port = 0;
+  if (colon == name.npos || !absl::SimpleAtoi(View(name.substr(colon + 1)), &port)) return "";
+  absl::string_view host = View(name.substr(0, colon));
+  const bool is_v6 = absl::ConsumePrefix(&host, "ipv6:");
+  if (!is_v6 && !absl::ConsumePrefix(&host, "ipv4:")) return "";
+  if (!absl::ConsumePrefix(&host, "%5B")) absl::ConsumePrefix(&host, "[");
+  const std::string text(host.substr(0, host.find_first_of("%]")));
+  in6_addr address{};
+  in_addr v4{};
+  if (::inet_pton(is_v6 ? AF_INET6 : AF_INET, text.c_str(),
+                  is_v6 ? static_cast<void*>(&address) : &v4) != 1) {
+    return "";
+  }
+  return RemoteText(is_v6 ? address : Mapped(v4), static_cast<uint16_t>(port));
+}
+
+// To close it here might take for ever.
+void CloseElsewhere(UniqueFd fd) {
+  try {
+    std::thread([owned = std::make_shared<UniqueFd>(std::move(fd))] {}).detach();
+  } catch (const std::system_error&) {
+    // There is no thread to be had, and it was closed here.
+  }
 }
 
 // Listens there; the port is taken from `port` where that is not 0.
@@ -124,10 +180,10 @@ void Acceptor::Stop() {
   listeners_.clear();
 }
 
-void Acceptor::Welcome(uint16_t remote_port) {
+void Acceptor::Welcome(const std::string& remote) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(strangers_, [remote_port](const Stranger& stranger) {
-    return stranger.remote_port == remote_port;
+  std::erase_if(strangers_, [name = RemoteNamed(remote)](const Stranger& stranger) {
+    return stranger.remote == name;
   });
 }
 
@@ -169,7 +225,7 @@ void Acceptor::Accept(int listener) {
     const std::lock_guard lock(mutex_);
     strangers_.push_back({.fd = socket.get(),
                           .cookie = CookieOf(socket.get()),
-                          .remote_port = PortIn(remote),
+                          .remote = RemoteIn(remote),
                           .since_ns = MonotonicNanos()});
   }
   take_(std::move(socket));
@@ -195,8 +251,7 @@ int Acceptor::CutOff() {
       if (CookieOf(mine.get()) == oldest.cookie) {
         ::shutdown(mine.get(), SHUT_RDWR);
       } else if (mine.valid()) {
-        // Whatever it is by now: to close it here might take for ever.
-        std::thread([other = std::make_shared<UniqueFd>(std::move(mine))] {}).detach();
+        CloseElsewhere(std::move(mine));  // whatever it is by now
       }
     }
     strangers_.pop_front();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -34,15 +35,16 @@ class Acceptor {
   void Start(std::function<void(UniqueFd)> take);
   // `take` is not called any more.
   void Stop();
-  // Whoever connected from that port is no stranger any more. Thread-safe.
-  void Welcome(uint16_t remote_port);
+  // Whoever connected from there, as gRPC calls it ("ipv4:10.0.0.2:40962"), is no stranger any
+  // more. Thread-safe.
+  void Welcome(const std::string& remote);
 
  private:
   // A socket that somebody else owns by now, and how it is known again.
   struct Stranger {
     int fd;
     uint64_t cookie;
-    uint16_t remote_port;
+    std::string remote;  // an address and a port
     int64_t since_ns;
   };
 

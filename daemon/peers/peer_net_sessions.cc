@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
@@ -31,13 +30,6 @@ bool NoWayThere(const absl::Status& status) {
     if (absl::StrContains(status.message(), std::strerror(error))) return true;
   }
   return false;
-}
-
-// Of gRPC's name for the other end: "ipv4:10.0.0.2:40962".
-uint16_t RemotePort(const std::string& remote) {
-  uint32_t port = 0;
-  if (!absl::SimpleAtoi(remote.substr(remote.rfind(':') + 1), &port)) return 0;
-  return static_cast<uint16_t>(port);
 }
 
 v1::PeerMessage GoodbyeOf(const absl::Status& status) {
@@ -218,7 +210,7 @@ void PeerNet::Impl::CheckProof(const SessionPtr& session, const std::string& cre
 // A proven dialer. Of two daemons the one with the smaller boot id decides which stream stands: as
 // the dialer by sending its proof, as the acceptor here. The other follows.
 void PeerNet::Impl::AdmitAccepted(const SessionPtr& session) {
-  acceptor_->Welcome(RemotePort(session->stream->remote()));
+  acceptor_->Welcome(session->stream->remote());
   const bool we_decide = options_.boot_id < session->theirs.boot_id();
   const auto found = by_boot_id_.find(session->theirs.boot_id());
   PeerPtr peer = found == by_boot_id_.end() ? nullptr : found->second;

@@ -259,8 +259,14 @@ TEST(PeerNetTest, AStrangerThatSaysNothingIsCutOffAndAPeerIsNot) {
   EXPECT_EQ(b.Get(id).downs, 0);
 }
 
-TEST(PeerNetTest, OfMoreStrangersThanAreHeldTheOldestGoes) {
+bool HasIpv6() {
+  return Acceptor::Listen({.host = "::1", .port = 0}, /*hello_limit_ns=*/1).ok();
+}
+
+// Listens on that address of the machine.
+void OfMoreStrangersThanAreHeldTheOldestGoes(const std::string& listen) {
   PeerNetOptions options = OptionsOf(1);
+  options.listen = listen;
   options.connect_limit_ns = 300'000'000'000;
   Node a(options), b(OptionsOf(2));
   const PeerId id = b.Connect(a);
@@ -277,6 +283,15 @@ TEST(PeerNetTest, OfMoreStrangersThanAreHeldTheOldestGoes) {
   // One that comes now is a stranger for a moment only.
   Node c(OptionsOf(3));
   EXPECT_TRUE(c.AwaitUp(c.Connect(a)));
+}
+
+TEST(PeerNetTest, OfMoreStrangersThanAreHeldTheOldestGoes) {
+  OfMoreStrangersThanAreHeldTheOldestGoes("127.0.0.1:0");
+}
+
+TEST(PeerNetTest, OfMoreStrangersThanAreHeldTheOldestGoesWithIpv6) {
+  if (!HasIpv6()) GTEST_SKIP() << "this machine has no ::1";
+  OfMoreStrangersThanAreHeldTheOldestGoes("[::1]:0");
 }
 
 TEST(PeerNetTest, WithoutProofOnlyLoopback) {

@@ -14,14 +14,21 @@
 
 namespace spccl::daemon::peers {
 
-// `address`: one of 127.0.0.1's.
+// `address`: one of 127.0.0.1's or of ::1's.
 inline UniqueFd ConnectStranger(const std::string& address) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(ParseAddress(address)->port);
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  SPCCL_CHECK(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  const Address parsed = *ParseAddress(address);
+  const bool is_v6 = parsed.host == "::1";
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = in6addr_loopback;
+  v4.sin_port = v6.sin6_port = htons(parsed.port);
+  UniqueFd fd(::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto* const to =
+      is_v6 ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
+  SPCCL_CHECK(::connect(fd.get(), to, is_v6 ? sizeof v6 : sizeof v4) == 0);
   return fd;
 }
 
