@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "daemon/kept_descriptors.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/frozen_threads.h"
@@ -58,6 +60,14 @@ TEST(SpccldTest, StopsOnSigtermAndTakesItsSocketsAway) {
   EXPECT_EQ(*code, 0) << daemon->ReadLog();
   EXPECT_NE(::access(daemon->socket_path().c_str(), F_OK), 0);
   EXPECT_NE(::access((daemon->runtime_dir() + "/control.sock").c_str(), F_OK), 0);
+}
+
+TEST(SpccldTest, MayOpenAllButWhatIsKeptForDescriptorsThatClientsPass) {
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  rlimit limit;
+  ASSERT_EQ(::prlimit(daemon->pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max - DescriptorsToKeep(limit.rlim_max));
 }
 
 std::string Binary() {
