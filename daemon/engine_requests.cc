@@ -198,6 +198,7 @@ absl::Status Engine::Hello(Session& session, const shm::Request& request) {
   session.submissions.emplace(&rings->submission_control, rings->submissions,
                               shm::kSubmissionCapacity);
   session.hello_deadline_ns = 0;
+  shm::LetPassDescriptors(session.socket.get());
   shm::Reply reply{};
   reply.magic = shm::kSessionMagic;
   reply.type = shm::ReplyType::kReply;

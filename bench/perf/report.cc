@@ -94,12 +94,11 @@ std::string TableRow(const Problem& problem, const Options& options, const Setti
                      const Measurement& measured) {
   const Summary time = Summarize(measured.times_us);
   const double algbw = AlgorithmBandwidth(problem.bytes, time.p50);
-  return absl::StrFormat("%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s%s%s\n", problem.bytes,
-                         time.min, time.p50, time.mean, algbw,
-                         algbw * BusFactor(problem.op.kind, problem.ranks),
-                         options.check ? absl::StrCat(measured.wrong) : "-", Frames(measured),
-                         Ran(options, setting, measured),
-                         setting != nullptr ? "  " + setting->name : "");
+  return absl::StrFormat(
+      "%13d %10.2f %10.2f %10.2f %10.3f %10.3f %7s %s%s%s\n", problem.bytes, time.min, time.p50,
+      time.mean, algbw, algbw * BusFactor(problem.op.kind, problem.ranks),
+      options.check ? absl::StrCat(measured.wrong) : "-", Frames(measured),
+      Ran(options, setting, measured), setting != nullptr ? "  " + setting->name : "");
 }
 
 std::string JsonLine(std::string_view tool, const Problem& problem, const Options& options,

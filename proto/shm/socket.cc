@@ -88,6 +88,11 @@ absl::Status RemoveStaleSocket(const std::string& path, int type) {
   return absl::OkStatus();
 }
 
+// A kernel before 6.16 lets everybody pass descriptors: it knows no such option.
+void SetPasses(int socket, int passes) {
+  (void)::setsockopt(socket, SOL_SOCKET, kPassRights, &passes, sizeof passes);
+}
+
 absl::Status TransferError(const char* what) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError(kWouldBlock);
   return ErrnoStatus(errno, what);
@@ -107,12 +112,7 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned 
   SPCCL_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   SPCCL_RETURN_IF_ERROR(RemoveStaleSocket(path, type));
   SPCCL_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(type));
-  // Who reads a stream takes no descriptors from it, so the kernel would close them there. One
-  // before 6.16 still does: it knows no such option.
-  const int off = 0;
-  if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM) {
-    (void)::setsockopt(fd.get(), SOL_SOCKET, kPassRights, &off, sizeof off);
-  }
+  SetPasses(fd.get(), 0);  // those that are accepted likewise
   // The file is made with the descriptor's mode (less the umask): it is never more open than asked.
   if (::fchmod(fd.get(), mode) != 0) return ErrnoStatus(errno, "fchmod of a socket");
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -121,6 +121,10 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned 
   if (::chmod(path.c_str(), mode) != 0) return ErrnoStatus(errno, "chmod " + path);
   if (::listen(fd.get(), 128) != 0) return ErrnoStatus(errno, "listen " + path);
   return fd;
+}
+
+void LetPassDescriptors(int socket) {
+  SetPasses(socket, 1);
 }
 
 absl::Status SendPacket(int socket, const void* data, size_t bytes, std::vector<int> fds) {

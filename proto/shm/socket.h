@@ -30,11 +30,14 @@ struct Packet {
 absl::StatusOr<UniqueFd> ConnectSession(const std::string& path,
                                         int64_t timeout_ns = 5'000'000'000);
 // Binds and listens; replaces a stale socket file that nobody listens on. AlreadyExists: a live
-// one. FailedPrecondition: a file of another kind, which is left as it is.
+// one. FailedPrecondition: a file of another kind, which is left as it is. Whoever connects may
+// pass no descriptors, where the kernel can forbid it (from 6.16 on): what is sent to a socket that
+// is not read yet, or never, the kernel closes on the thread that closes the socket.
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode);
-// The same for a socket of another type, with or without SOCK_NONBLOCK. Over a stream no descriptor
-// is passed, where the kernel can forbid it.
+// The same for a socket of another type, with or without SOCK_NONBLOCK.
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned mode);
+// From now on the other side may.
+void LetPassDescriptors(int socket);
 
 // Sends one packet; never raises SIGPIPE. On a non-blocking socket that is full: Unavailable.
 absl::Status SendPacket(int socket, const void* data, size_t bytes, std::vector<int> fds = {});

@@ -175,6 +175,7 @@ void FakeDaemon::Handle(const SessionPtr& session, const shm::Request& request,
                         shm::Packet* packet) {
   switch (request.type) {
     case RequestType::kHello:
+      shm::LetPassDescriptors(session->socket.get());
       return SayHello(session, request);
     case RequestType::kCommInit:
       return JoinRank(session, request);

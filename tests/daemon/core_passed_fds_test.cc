@@ -21,6 +21,7 @@
 #include "tests/daemon/lingering_socket.h"
 #include "tests/daemon/open_client.h"
 #include "tests/support/daemon_env.h"
+#include "tests/support/pass_rights.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/status_test.h"
 
@@ -70,15 +71,22 @@ TEST(PassedFdsTest, SocketsThatLingerDoNotHoldUpOtherClients) {
   pass(MakeRegister(client, 0), 2);
   EXPECT_TRUE(client.AwaitHangup());
   EXPECT_THAT(other.UniqueId(), IsOk());
-  // Sent before it is let in, and by one that has gone.
-  {
-    auto hasty = RawClient::Connect(env.socket_path());
-    ASSERT_THAT(hasty, IsOk());
-    client = *std::move(hasty);
-    pass(MakeRegister(client, 0), 1);
-  }
+  // By one that has gone.
+  client = Open(env);
+  pass(MakeRegister(client, 0), 1);
   client = Open(env);
   EXPECT_THAT(other.UniqueId(), IsOk());
+}
+
+TEST(PassedFdsTest, WhoIsNotLetInYetPassesNone) {
+  DaemonEnv env;
+  auto client = RawClient::Connect(env.socket_path());
+  ASSERT_THAT(client, IsOk());
+  if (!spccl::testing::CanForbidToPass(client->socket())) GTEST_SKIP() << "a kernel before 6.16";
+  const UniqueFd file(::eventfd(0, EFD_CLOEXEC));
+  EXPECT_FALSE(client->Send(MakeRegister(*client, 0), {file.get()}).ok());
+  ASSERT_THAT(client->Hello(), IsOk());
+  EXPECT_THAT(client->Send(MakeRegister(*client, 0), {file.get()}), IsOk());
 }
 
 // Has the core thread wait until it is opened.

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/pass_rights.h"
 #include "tests/support/temp_folder.h"
 
 namespace spccl::shm {
@@ -189,12 +190,7 @@ TEST_F(SocketTest, TheSocketFileHasTheModeAskedFor) {
 TEST_F(SocketTest, AStreamTakesNoDescriptors) {
   auto listener = ListenUnix(Path(), SOCK_STREAM, 0600);
   ASSERT_TRUE(listener.ok()) << listener.status();
-  constexpr int kPassRights = 83;
-  int passes = 1;
-  socklen_t bytes = sizeof passes;
-  if (::getsockopt(listener->get(), SOL_SOCKET, kPassRights, &passes, &bytes) != 0) {
-    GTEST_SKIP() << "a kernel before 6.16";
-  }
+  if (!spccl::testing::CanForbidToPass(listener->get())) GTEST_SKIP() << "a kernel before 6.16";
   const UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -205,6 +201,21 @@ TEST_F(SocketTest, AStreamTakesNoDescriptors) {
   const UniqueFd accepted(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
   EXPECT_FALSE(SendPacket(client.get(), "x", 1, {client.get()}).ok());
   EXPECT_TRUE(SendPacket(client.get(), "x", 1).ok());
+}
+
+TEST_F(SocketTest, WhoConnectsPassesNoDescriptorsUntilItMay) {
+  auto listener = ListenSession(Path(), 0600);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  if (!spccl::testing::CanForbidToPass(listener->get())) GTEST_SKIP() << "a kernel before 6.16";
+  auto client = ConnectSession(Path());
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_FALSE(SendPacket(client->get(), "x", 1, {client->get()}).ok());  // before it is accepted
+  const UniqueFd accepted(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  EXPECT_FALSE(SendPacket(client->get(), "x", 1, {client->get()}).ok());
+  EXPECT_TRUE(SendPacket(client->get(), "x", 1).ok());
+  LetPassDescriptors(accepted.get());
+  EXPECT_TRUE(SendPacket(client->get(), "x", 1, {client->get()}).ok());
+  EXPECT_TRUE(SendPacket(accepted.get(), "x", 1, {client->get()}).ok());  // the daemon always may
 }
 
 TEST_F(SocketTest, NobodyListening) {
