@@ -8,6 +8,7 @@
 #include "ctl/context.h"
 #include "ctl/jobs.h"
 #include "ctl/render.h"
+#include "ctl/settings_view.h"
 
 namespace spccl::ctl {
 namespace {
@@ -50,44 +51,6 @@ void AddScopeOptions(CLI::App* command, ScopeOptions* scope) {
 // On the wire, of a threshold: see control.proto.
 constexpr double kAuto = -1;
 
-std::string Cell(bool set_here, double value) {
-  const std::string text = value == kAuto ? "auto" : absl::StrCat(value);
-  return absl::StrCat(text, set_here ? " *" : "");
-}
-
-void AddThresholdRow(const std::string& codec, const v1::Thresholds& own, const v1::Thresholds& all,
-                     Table* table) {
-  table->Add({codec, Cell(own.has_intra(), all.intra()), Cell(own.has_inter(), all.inter()),
-              Cell(own.has_ag(), all.ag())});
-}
-
-// What holds in the scope; a star marks what the scope says itself.
-void Print(const v1::Settings& own, const v1::Settings& resolved, const std::string& scope,
-           bool thresholds, Context* context) {
-  context->out() << scope
-                 << (thresholds
-                         ? ": a send is dense at or below these sparsities (auto: where that "
-                           "arrives first)\n"
-                         : "\n");
-  if (thresholds) {
-    Table table({"CODEC", "#INTRA", "#INTER", "#AG"});
-    AddThresholdRow("pici", own.pici(), resolved.pici(), &table);
-    AddThresholdRow("coo", own.coo(), resolved.coo(), &table);
-    table.Print(&context->out());
-  } else {
-    Table table({"ALGO", "#SLICE", "CODEC"});
-    const bool algo_here = own.algorithm() != v1::ALGORITHM_UNSPECIFIED;
-    const bool codec_here = own.codec() != v1::CODEC_UNSPECIFIED || !own.lossy().empty();
-    const std::string slice =
-        resolved.slice_bytes() == 0 ? "auto" : absl::StrCat(resolved.slice_bytes());
-    table.Add({absl::StrCat(NameOf(resolved.algorithm()), algo_here ? " *" : ""),
-               absl::StrCat(slice, own.has_slice_bytes() ? " *" : ""),
-               absl::StrCat(CodecOf(resolved), codec_here ? " *" : "")});
-    table.Print(&context->out());
-  }
-  context->out() << "(* set for this scope itself)\n";
-}
-
 absl::Status Get(Context& context, const ScopeOptions& scope, bool thresholds) {
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   v1::GetSettingsRequest request;
@@ -97,7 +60,11 @@ absl::Status Get(Context& context, const ScopeOptions& scope, bool thresholds) {
   if (context.json()) {
     context.PrintJson(ToJson(response));
   } else {
-    Print(response.overrides(), response.resolved(), scope.Name(), thresholds, &context);
+    context.out() << scope.Name()
+                  << (thresholds ? ": a send is dense at or below these sparsities (auto: where "
+                                   "that arrives first)\n"
+                                 : "\n");
+    (thresholds ? PrintThresholds : PrintAlgorithm)(response, &context.out());
     if (scope.comm.has_value() || scope.job.empty()) return absl::OkStatus();
     SPCCL_ASSIGN_OR_RETURN(const bool known, HasJob(*client, scope.job));
     if (!known) context.out() << "(there is no such job now: this is what it would have)\n";
@@ -131,6 +98,11 @@ void Report(const Request& request, const Response& response, const ScopeOptions
     context->out() << "(but for " << response.led_elsewhere()
                    << " whose rank 0 is on another node: their algorithm and slices are what that "
                       "node's daemon says)\n";
+  }
+  if (response.environment_decides() > 0) {
+    context->out() << "(but for " << response.environment_decides()
+                   << " whose ranks' environment says it, by SPCCL_ALGO or SPCCL_CODEC: `--comm` "
+                      "alone goes over that)\n";
   }
 }
 

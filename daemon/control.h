@@ -78,6 +78,7 @@ struct CommInfo {
   std::string state;              // "forming", "connecting", "ready", "failed"
   std::string error;              // why it failed
   policy::Settings settings;      // as resolved now
+  policy::Overrides wishes = {};  // of its ranks' environment
   std::string running_algorithm;  // of the last operation: "local", "ring", ...
   std::string running_chooser;    // of that, between nodes: "model", "cost model", "fixed"
   uint32_t queued_ops = 0;

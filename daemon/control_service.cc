@@ -63,10 +63,16 @@ bool IsIn(const CommInfo& comm, const Scope& scope) {
   return true;
 }
 
-uint32_t CommsIn(const Snapshot& all, const Scope& scope) {
+// Those in the scope that the predicate holds for.
+template <typename Predicate>
+uint32_t CommsIn(const Snapshot& all, const Scope& scope, const Predicate& holds) {
   return static_cast<uint32_t>(
       std::count_if(all.comms.begin(), all.comms.end(),
-                    [&scope](const CommInfo& comm) { return IsIn(comm, scope); }));
+                    [&](const CommInfo& comm) { return IsIn(comm, scope) && holds(comm); }));
+}
+
+bool Any(const CommInfo&) {
+  return true;
 }
 
 bool IsLedElsewhere(const CommInfo& comm) {
@@ -185,14 +191,33 @@ grpc::Status ControlService::GetSettings(grpc::ServerContext* context,
     response->set_boot_id(BootIdText(all.core.boot_id));
     *response->mutable_overrides() = ToProto(settings_->Get(scope));
     *response->mutable_resolved() = ToProto(Resolved(all, scope));
+    const auto add = [response](const char* by, const policy::Overrides& said) {
+      v1::Saying* const saying = response->add_around();
+      saying->set_by(by);
+      *saying->mutable_settings() = ToProto(said);
+    };
+    for (const CommInfo& comm : all.comms) {
+      if (!std::holds_alternative<CommScope>(scope) || !IsIn(comm, scope)) continue;
+      add("environment", comm.wishes);
+      add("job", settings_->Get(JobScope{comm.job_id}));
+    }
+    if (!std::holds_alternative<GlobalScope>(scope)) add("global", settings_->Get(GlobalScope{}));
     return absl::OkStatus();
   });
 }
 
+bool ControlService::EnvironmentDecides(const CommInfo& comm, const Scope& scope,
+                                        Touched touched) const {
+  if (std::holds_alternative<CommScope>(scope)) return false;
+  const policy::Overrides own = settings_->Get(CommScope{comm.id});
+  return (touched.algorithm && comm.wishes.algorithm && !own.algorithm) ||
+         (touched.codec && comm.wishes.codec && !own.codec);
+}
+
 template <typename Response, typename Change>
 grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
-                                            const v1::Scope& scope_message, Response* response,
-                                            const Change& change) {
+                                            const v1::Scope& scope_message, Touched touched,
+                                            Response* response, const Change& change) {
   return Run(context, [&](const Caller& caller, Snapshot all) -> absl::Status {
     SPCCL_ASSIGN_OR_RETURN(const Scope scope, FromProto(scope_message));
     SPCCL_RETURN_IF_ERROR(MayChange(caller, all, scope));
@@ -207,16 +232,17 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
           absl::StrCat("in force, but what holds now is not known: ", now.status().message()));
     }
     if (const auto* comm = std::get_if<CommScope>(&scope);
-        comm != nullptr && CommsIn(*now, scope) == 0) {
+        comm != nullptr && CommsIn(*now, scope, Any) == 0) {
       settings_->Forget(comm->comm_id);  // it ended meanwhile: the core has forgotten it already
       return absl::NotFoundError(absl::StrCat("communicator ", comm->comm_id, " has ended"));
     }
     response->set_boot_id(BootIdText(now->core.boot_id));
     const Snapshot seen = VisibleTo(caller, *now);
-    response->set_communicators(CommsIn(seen, scope));
-    response->set_led_elsewhere(static_cast<uint32_t>(std::count_if(
-        seen.comms.begin(), seen.comms.end(),
-        [&scope](const CommInfo& comm) { return IsIn(comm, scope) && IsLedElsewhere(comm); })));
+    response->set_communicators(CommsIn(seen, scope, Any));
+    response->set_led_elsewhere(CommsIn(seen, scope, IsLedElsewhere));
+    response->set_environment_decides(CommsIn(seen, scope, [&](const CommInfo& comm) {
+      return EnvironmentDecides(comm, scope, touched);
+    }));
     *response->mutable_resolved() = ToProto(Resolved(*now, scope));
     return absl::OkStatus();
   });
@@ -225,20 +251,29 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
 grpc::Status ControlService::SetSettings(grpc::ServerContext* context,
                                          const v1::SetSettingsRequest* request,
                                          v1::SetSettingsResponse* response) {
-  return ChangeSettings(
-      *context, request->scope(), response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
-        SPCCL_ASSIGN_OR_RETURN(const policy::Overrides overrides, FromProto(request->settings()));
-        SPCCL_RETURN_IF_ERROR(settings_->Set(scope, overrides));
-        return "set " + Describe(overrides);
-      });
+  const v1::Settings& asked = request->settings();
+  const Touched touched{.algorithm = asked.algorithm() != v1::ALGORITHM_UNSPECIFIED,
+                        .codec = asked.codec() != v1::CODEC_UNSPECIFIED};
+  return ChangeSettings(*context, request->scope(), touched, response,
+                        [&](const Scope& scope) -> absl::StatusOr<std::string> {
+                          SPCCL_ASSIGN_OR_RETURN(const policy::Overrides overrides,
+                                                 FromProto(asked));
+                          SPCCL_RETURN_IF_ERROR(settings_->Set(scope, overrides));
+                          return "set " + Describe(overrides);
+                        });
 }
 
 grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
                                            const v1::ResetSettingsRequest* request,
                                            v1::ResetSettingsResponse* response) {
+  const v1::SettingsPart asked = request->part();
+  const Touched touched{
+      .algorithm = asked != v1::SETTINGS_PART_THRESHOLDS && asked != v1::SETTINGS_PART_CODEC,
+      .codec = asked != v1::SETTINGS_PART_THRESHOLDS};
   return ChangeSettings(
-      *context, request->scope(), response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
-        SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(request->part()));
+      *context, request->scope(), touched, response,
+      [&](const Scope& scope) -> absl::StatusOr<std::string> {
+        SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(asked));
         SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, part));
         return std::string(part == SettingsPart::kThresholds ? "reset the thresholds"
                            : part == SettingsPart::kAlgorithm

@@ -82,10 +82,16 @@ class ControlService final : public v1::Control::Service {
                           grpc::ServerWriter<v1::StreamEventsResponse>* writer);
   // What holds in the scope, which `all` holds if it is a communicator.
   policy::Settings Resolved(const Snapshot& all, const Scope& scope) const;
+  // What of a change may stand behind ranks' wishes.
+  struct Touched {
+    bool algorithm, codec;
+  };
+  // Whether the ranks' environment is narrower than such a change of the scope, and decides.
+  bool EnvironmentDecides(const CommInfo& comm, const Scope& scope, Touched touched) const;
   // Applies `change` to the scope that `scope` names, if the caller may, and fills the response.
   template <typename Response, typename Change>
   grpc::Status ChangeSettings(const grpc::ServerContext& context, const v1::Scope& scope,
-                              Response* response, const Change& change);
+                              Touched touched, Response* response, const Change& change);
   // Waits until the time, or until the call has been cancelled or the service stops: then false.
   bool WaitUntil(const grpc::ServerContext& context, int64_t monotonic_ns);
 

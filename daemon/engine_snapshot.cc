@@ -128,6 +128,7 @@ Snapshot Engine::MakeSnapshot() const {
                                       .state = std::string(NameOf(comm.state())),
                                       .error = std::string(comm.error().message()),
                                       .settings = hooks_.settings(comm.job_id(), id, comm.wishes()),
+                                      .wishes = comm.wishes(),
                                       .running_algorithm = entry->running_algorithm,
                                       .running_chooser = entry->running_chooser,
                                       .queued_ops = comm.queued_ops(),

@@ -227,6 +227,25 @@ TEST_F(ContextTest, AllThresholdsAtOnce) {
   EXPECT_EQ(Tool({"threshold", "set", "best"}).code, kWrongUse);
 }
 
+TEST_F(ContextTest, SettingsTellWhoSaysThem) {
+  core_.Update([](Snapshot* snapshot) {
+    snapshot->comms[0].wishes.algorithm = policy::Algorithm::kRing;
+    snapshot->comms[0].settings.algorithm = policy::Algorithm::kRing;
+  });
+  constexpr char kBut[] = "but for 1 whose ranks' environment says it";
+  EXPECT_THAT(Tool({"algo", "set", "local", "--job", "job-41"}).out, HasSubstr(kBut));
+  EXPECT_THAT(Tool({"algo", "get", "--comm", "41"}).out, HasSubstr("ring (environment)"));
+  EXPECT_THAT(Tool({"algo", "get", "--job", "job-41"}).out, HasSubstr("local *"));
+  EXPECT_THAT(Tool({"algo", "set", "local", "--comm", "41"}).out, Not(HasSubstr(kBut)));
+  EXPECT_THAT(Tool({"algo", "get", "--comm", "41"}).out, HasSubstr(" *"));
+  EXPECT_EQ(Tool({"threshold", "set", "--intra", "0.25", "--job", "job-42"}).code, kFine);
+  EXPECT_EQ(Tool({"threshold", "set", "--inter", "0.75"}).code, kFine);
+  EXPECT_THAT(Tool({"threshold", "get", "--comm", "42"}).out,
+              AllOf(HasSubstr(" (job) "), HasSubstr(" (global) "), HasSubstr(" 0.1\n")));
+  EXPECT_THAT(Tool({"threshold", "get", "--job", "job-42"}).out,
+              AllOf(HasSubstr("0.25 *"), HasSubstr("0.75 (global)")));
+}
+
 TEST_F(ContextTest, Algorithms) {
   EXPECT_EQ(Tool({"algo", "set", "ring", "--codec", "pici-column", "--comm", "42"}).code, kFine);
   EXPECT_EQ(settings_->Get(daemon::CommScope{42}).algorithm, policy::Algorithm::kRing);

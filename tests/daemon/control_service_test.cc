@@ -101,6 +101,35 @@ TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {
   EXPECT_EQ(settings_->Get(JobScope{"job-1001"}), policy::Overrides{});
 }
 
+// The environment of its ranks is narrower than a communicator's job, and wider than itself.
+TEST_F(ControlServiceTest, CommunicatorsWhoseEnvironmentDecidesAreCounted) {
+  core_.Update([](Snapshot* all) { all->comms[0].wishes.algorithm = policy::Algorithm::kRing; });
+  const auto decided = [this](const v1::Scope& scope, const v1::Settings& settings) {
+    v1::SetSettingsRequest set;
+    *set.mutable_scope() = scope;
+    *set.mutable_settings() = settings;
+    v1::SetSettingsResponse changed;
+    EXPECT_TRUE(Call(&v1::Control::Stub::SetSettings, set, &changed).ok());
+    return changed.environment_decides();
+  };
+  v1::Settings codec;
+  codec.set_codec(v1::CODEC_COO);
+  EXPECT_EQ(decided(JobMessage("job-1001"), SomeSettings()), 1u);
+  EXPECT_EQ(decided(GlobalScopeMessage(), SomeSettings()), 1u);
+  EXPECT_EQ(decided(JobMessage("job-1001"), codec), 0u);
+  EXPECT_EQ(decided(JobMessage("job-1003"), SomeSettings()), 0u);
+  v1::ResetSettingsRequest reset;
+  *reset.mutable_scope() = JobMessage("job-1001");
+  v1::ResetSettingsResponse changed;
+  ASSERT_TRUE(Call(&v1::Control::Stub::ResetSettings, reset, &changed).ok());
+  EXPECT_EQ(changed.environment_decides(), 1u);
+  reset.set_part(v1::SETTINGS_PART_CODEC);
+  ASSERT_TRUE(Call(&v1::Control::Stub::ResetSettings, reset, &changed).ok());
+  EXPECT_EQ(changed.environment_decides(), 0u);
+  EXPECT_EQ(decided(CommMessage(1001), SomeSettings()), 0u);
+  EXPECT_EQ(decided(GlobalScopeMessage(), SomeSettings()), 0u);  // the communicator's own decides
+}
+
 TEST_F(ControlServiceTest, ASettingsChangeIsAnEvent) {
   std::vector<Event> events;
   auto subscription =
