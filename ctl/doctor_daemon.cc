@@ -17,6 +17,17 @@ bool IsTrusted(uid_t uid, std::optional<uid_t> other) {
   return uid == 0 || uid == ::geteuid() || uid == other;
 }
 
+// A daemon of root or of a system's user is for all users; a user's own may well be private.
+bool IsForAll(uid_t daemon) {
+  constexpr uid_t kFirstOrdinary = 1000;
+  return daemon < kFirstOrdinary;
+}
+
+// Whether others get what `others` stands for, or those of a group that was chosen for it.
+bool IsOpen(const PathFacts& facts, mode_t group, mode_t others) {
+  return (facts.mode & others) != 0 || ((facts.mode & group) != 0 && facts.gid != 0);
+}
+
 std::string OwnerText(const PathFacts& facts) {
   return absl::StrCat("owner uid ", UserText(facts.uid), ", mode ", ModeText(facts.mode));
 }
@@ -51,6 +62,10 @@ Check CheckRuntimeDir(const std::string& runtime_dir, const PathFacts& facts,
     check.verdict = Verdict::kWarning;
     check.found += ", its group may write there";
     check.remedy = absl::StrCat("chmod g-w ", runtime_dir, ": Slurm's prolog drains the node else");
+  } else if (IsForAll(daemon.value_or(facts.uid)) && !IsOpen(facts, S_IXGRP, S_IXOTH)) {
+    check.verdict = Verdict::kWarning;
+    check.found += ", no other user may enter: their jobs find no daemon";
+    check.remedy = absl::StrCat("chmod go+rx ", runtime_dir);
   } else {
     check.verdict = Verdict::kOk;
     check.remedy.clear();
@@ -82,6 +97,10 @@ Check CheckSocket(const std::string& path, const PathFacts& facts, const PathFac
     absl::StrAppend(&check.found, ", but uid ", UserText(listener->uid), " listens (pid ",
                     listener->pid, "), and the folder is uid ", UserText(folder.uid), "'s");
     check.remedy = "find out what that process is; end it, and start spccld";
+  } else if (IsForAll(listener->uid) && !IsOpen(facts, S_IWGRP, S_IWOTH)) {
+    check.verdict = Verdict::kWarning;
+    check.found += ", no other user may connect: their jobs find no daemon";
+    check.remedy = absl::StrCat("chmod 0666 ", path, ": the daemon decides by uid");
   } else {
     check.verdict = Verdict::kOk;
     check.found = absl::StrCat(

@@ -11,9 +11,17 @@
 #include "base/status.h"
 
 namespace spccl::daemon {
+namespace {
+
+constexpr mode_t kMode = 0755;
+
+}  // namespace
 
 absl::Status MakeRuntimeFolder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
+  if (::mkdir(path.c_str(), kMode) == 0) {
+    // Whatever the umask: others' sessions come through it.
+    if (::chmod(path.c_str(), kMode) != 0) return ErrnoStatus(errno, absl::StrCat("chmod ", path));
+  } else if (errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("mkdir ", path));
   }
   struct stat info;

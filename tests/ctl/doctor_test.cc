@@ -69,6 +69,28 @@ TEST(DoctorTest, Sockets) {
               HasSubstr("another process namespace"));
 }
 
+// A daemon for all that others do not reach; a user's own may be private.
+TEST(DoctorTest, WhatIsClosedToOthersIsAWarning) {
+  constexpr uid_t kSystem = 999;
+  const Check folder = CheckRuntimeDir("/x", Folder(0700), 0);
+  EXPECT_EQ(folder.verdict, Verdict::kWarning);
+  EXPECT_EQ(folder.remedy, "chmod go+rx /x");
+  EXPECT_EQ(CheckRuntimeDir("/x", Folder(0700, kSystem), kSystem).verdict, Verdict::kWarning);
+  EXPECT_EQ(CheckRuntimeDir("/x", Folder(0700), std::nullopt).verdict, Verdict::kWarning);
+  EXPECT_EQ(CheckRuntimeDir("/x", Folder(0700, kDaemon), kDaemon).verdict, Verdict::kOk);
+  PathFacts groups = Folder(0750);
+  EXPECT_EQ(CheckRuntimeDir("/x", groups, 0).verdict, Verdict::kWarning);
+  groups.gid = 100;  // somebody chose who may
+  EXPECT_EQ(CheckRuntimeDir("/x", groups, 0).verdict, Verdict::kOk);
+  const std::string path = "/x/session.sock";
+  const Check closed = CheckSocket(path, Socket(0600), Folder(0755), Listener{.pid = 7, .uid = 0});
+  EXPECT_EQ(closed.verdict, Verdict::kWarning);
+  EXPECT_THAT(closed.remedy, HasSubstr("chmod 0666 /x/session.sock"));
+  EXPECT_EQ(
+      CheckSocket(path, Socket(0600), Folder(0700, kDaemon), Listener{.uid = kDaemon}).verdict,
+      Verdict::kOk);
+}
+
 TEST(DoctorTest, Daemon) {
   EXPECT_EQ(CheckDaemon(absl::UnavailableError("nobody")).verdict, Verdict::kFailed);
   v1::GetStatusResponse answer;

@@ -43,6 +43,21 @@ TEST(RuntimeFolderTest, MakesOneThatOnlyTheDaemonWrites) {
               FailsWith(absl::StatusCode::kNotFound, HasSubstr("/none/run")));
 }
 
+TEST(RuntimeFolderTest, MakesOneThatOthersEnterWhateverTheUmask) {
+  const TempFolder parent;
+  const std::string path = parent.path() + "/run", closed = parent.path() + "/closed";
+  ASSERT_EQ(::mkdir(closed.c_str(), 0700), 0);
+  const mode_t before = ::umask(077);
+  EXPECT_EQ(Logged(path), "");
+  EXPECT_EQ(Logged(closed), "");
+  ::umask(before);
+  struct stat info;
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777u, 0755u);
+  ASSERT_EQ(::stat(closed.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777u, 0700u);  // it was there already
+}
+
 TEST(RuntimeFolderTest, WarnsOfOneThatOthersMayWrite) {
   const TempFolder folder;
   const std::string& path = folder.path();
