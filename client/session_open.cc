@@ -101,9 +101,13 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
     const bool is_ours =
         absl::IsInvalidArgument(socket.status()) || absl::IsResourceExhausted(socket.status());
     if (is_ours) return socket.status();
-    return absl::UnavailableError(
-        absl::StrCat("no spccl daemon: ", socket.status().message(),
-                     " (does spccld run, and does SPCCL_RUNTIME_DIR name its folder?)"));
+    const bool is_closed = absl::IsPermissionDenied(socket.status());
+    return absl::UnavailableError(absl::StrCat(
+        is_closed ? "the spccl daemon cannot be reached: " : "no spccl daemon: ",
+        socket.status().message(),
+        is_closed
+            ? " (its folder or its socket is closed to this user: `spcclctl doctor` says more)"
+            : " (does spccld run, and does SPCCL_RUNTIME_DIR name its folder?)"));
   }
   SPCCL_RETURN_IF_ERROR(BoundSends(socket->get()));
   SPCCL_ASSIGN_OR_RETURN(const pid_t daemon_pid, PeerPid(socket->get()));

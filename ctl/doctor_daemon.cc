@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,12 @@ bool IsTrusted(uid_t uid, std::optional<uid_t> other) {
 bool IsForAll(uid_t daemon) {
   constexpr uid_t kFirstOrdinary = 1000;
   return daemon < kFirstOrdinary;
+}
+
+// What to do where the caller may not even look.
+std::string ClosedTo(const std::string& path) {
+  return absl::StrCat("`namei -l ", path,
+                      "` shows which folder on the way is closed to this user: chmod o+x it");
 }
 
 // Whether others get what `others` stands for, or those of a group that was chosen for it.
@@ -47,6 +54,7 @@ Check CheckRuntimeDir(const std::string& runtime_dir, const PathFacts& facts,
                                      runtime_dir)};
   if (facts.error != 0) {
     check.found = absl::StrCat(runtime_dir, ": ", std::strerror(facts.error));
+    if (facts.error == EACCES) check.remedy = ClosedTo(runtime_dir);
   } else if (!S_ISDIR(facts.mode)) {
     check.found += ", no folder";
   } else if ((facts.mode & S_IWOTH) != 0) {
@@ -84,6 +92,7 @@ Check CheckSocket(const std::string& path, const PathFacts& facts, const PathFac
               .remedy = "start spccld"};
   if (facts.error != 0) {
     check.found = absl::StrCat(path, ": ", std::strerror(facts.error));
+    if (facts.error == EACCES) check.remedy = ClosedTo(path);
   } else if (!S_ISSOCK(facts.mode)) {
     check.found = absl::StrCat(path, " is no socket");
     check.remedy = absl::StrCat("remove ", path, " and start spccld again");
@@ -119,7 +128,9 @@ Check CheckDaemon(const absl::StatusOr<v1::GetStatusResponse>& answer) {
               .remedy = "start spccld, and read its log"};
   if (!answer.ok()) {
     check.found = std::string(answer.status().message());
-    if (absl::IsDeadlineExceeded(answer.status())) {
+    if (absl::IsPermissionDenied(answer.status())) {
+      check.remedy = "it may well run: mend the folder or the socket, as said above";
+    } else if (absl::IsDeadlineExceeded(answer.status())) {
       check.remedy = "it is there, but stopped or stuck: read its log; end and start it";
     }
     return check;

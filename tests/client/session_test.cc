@@ -1,6 +1,10 @@
 // What the process's session does when all is well, and when the daemon is late, wrong or gone.
 #include "client/session.h"
 
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -14,7 +18,9 @@
 namespace spccl::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Notice;
 
 class SessionTest : public testing::ClientTest {
@@ -72,6 +78,21 @@ TEST_F(SessionTest, WithoutADaemonTheTextSaysWhereItLooked) {
   EXPECT_EQ(spcclGetUniqueId(&id), spcclSystemError);
   EXPECT_THAT(LastError(), HasSubstr("no spccl daemon"));
   EXPECT_THAT(LastError(), HasSubstr(std::getenv("SPCCL_RUNTIME_DIR")));
+}
+
+TEST_F(SessionTest, OfADaemonThatIsClosedToThisUserTheTextSaysSo) {
+  const char* const folder = std::getenv("SPCCL_RUNTIME_DIR");
+  ASSERT_EQ(::chmod(folder, 0), 0);
+  // Root may go anywhere; this thread is somebody else for a while.
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) ASSERT_EQ(::syscall(SYS_setresuid, -1, 65534, -1), 0);
+  spcclUniqueId id;
+  EXPECT_EQ(spcclGetUniqueId(&id), spcclSystemError);
+  const std::string said = LastError();
+  if (is_root) ASSERT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);
+  ASSERT_EQ(::chmod(folder, 0700), 0);
+  EXPECT_THAT(said, AllOf(HasSubstr("Permission denied"), HasSubstr("closed to this user"),
+                          Not(HasSubstr("does spccld run"))));
 }
 
 TEST_F(SessionTest, APathThatIsTooLongIsRefused) {

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uid_t kDaemon = 4711, kStranger = 4712;
 
@@ -89,6 +90,22 @@ TEST(DoctorTest, WhatIsClosedToOthersIsAWarning) {
   EXPECT_EQ(
       CheckSocket(path, Socket(0600), Folder(0700, kDaemon), Listener{.uid = kDaemon}).verdict,
       Verdict::kOk);
+}
+
+// Who may not look has no word on whether it runs.
+TEST(DoctorTest, WhatIsClosedToTheCallerNeedNotBeStarted) {
+  const PathFacts closed = {.error = EACCES};
+  for (const Check& check :
+       {CheckRuntimeDir("/x", closed, std::nullopt),
+        CheckSocket("/x/session.sock", closed, Folder(0700), absl::PermissionDeniedError("no")),
+        CheckDaemon(absl::PermissionDeniedError("no daemon at /x/control.sock"))}) {
+    EXPECT_EQ(check.verdict, Verdict::kFailed) << check.name;
+    EXPECT_THAT(check.remedy, Not(HasSubstr("start spccld"))) << check.name;
+  }
+  EXPECT_THAT(
+      CheckSocket("/x/session.sock", {.error = ENOENT}, Folder(0755), absl::NotFoundError("none"))
+          .remedy,
+      HasSubstr("start spccld"));
 }
 
 TEST(DoctorTest, Daemon) {
