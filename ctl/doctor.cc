@@ -83,12 +83,14 @@ std::vector<Check> CheckNetwork(const Machine& machine, const absl::StatusOr<Lis
   const bool wanted = !peers.empty() && !peers.starts_with("127.") && !peers.starts_with("[::1]");
   std::string metrics = config.Get("metrics_listen");
   if (metrics.starts_with("unix")) metrics.clear();  // a socket, not a port
-  std::vector<Check> checks = {CheckDevices(machine, wanted),
-                               CheckUcxChoice(machine, pid),
-                               CheckPort(machine, "peers' port", peers, daemon),
-                               CheckPort(machine, "metrics port", metrics, daemon),
-                               CheckClock(AskClock()),
-                               CheckPeerClocks(answers.records, answers.took_ns)};
+  std::vector<Check> checks = {
+      CheckDevices(machine, wanted),
+      CheckUcxChoice(machine, pid),
+      CheckPort(machine, "peers' port", peers, daemon),
+      CheckPort(machine, "metrics port", metrics, daemon),
+      CheckMunge(config, ListenerOf(machine.run + "/munge/munge.socket.2", SOCK_STREAM)),
+      CheckClock(AskClock()),
+      CheckPeerClocks(answers.records, answers.took_ns)};
   Append(CheckCertificates(config, static_cast<int64_t>(::time(nullptr))), &checks);
   return checks;
 }

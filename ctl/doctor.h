@@ -64,6 +64,8 @@ Check CheckUcxChoice(const Machine& machine, std::optional<pid_t> daemon);
 // `name` of the check, `address` as the configuration has it: HOST:PORT, or empty.
 Check CheckPort(const Machine& machine, const std::string& name, const std::string& address,
                 const absl::StatusOr<Listener>& daemon);
+// `listener`: who listens at munged's usual socket.
+Check CheckMunge(const DaemonConfig& config, const absl::StatusOr<Listener>& listener);
 Check CheckClock(const ClockFacts& facts);
 // The clocks of the nodes in these records, against those of the daemon that gathered each within
 // `took_ns`.

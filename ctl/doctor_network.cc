@@ -182,6 +182,24 @@ Check CheckPort(const Machine& machine, const std::string& name, const std::stri
   return check;
 }
 
+Check CheckMunge(const DaemonConfig& config, const absl::StatusOr<Listener>& listener) {
+  Check check{.name = "MUNGE",
+              .verdict = Verdict::kSkipped,
+              .found = "peers do not prove themselves by it",
+              .why = "peers prove by it who they are: without it no job over several nodes starts",
+              .remedy = ""};
+  if (config.Get("peers.listen").empty() || config.Get("peers.munge") != "true") return check;
+  if (listener.ok()) {
+    check.verdict = Verdict::kOk;
+    check.found = absl::StrCat("uid ", UserText(listener->uid), " listens");
+  } else {
+    check.verdict = Verdict::kFailed;
+    check.found = std::string(listener.status().message());
+    check.remedy = "start munged, with the one key of all nodes: systemctl start munge";
+  }
+  return check;
+}
+
 Check CheckClock(const ClockFacts& facts) {
   Check check{.name = "clock",
               .verdict = Verdict::kSkipped,

@@ -95,6 +95,21 @@ TEST_F(DoctorNetworkTest, PortsOfARunningDaemon) {
   EXPECT_EQ(Port("0.0.0.0:7440", Listener{.pid = 0, .uid = 999}).verdict, Verdict::kSkipped);
 }
 
+TEST_F(DoctorNetworkTest, Munge) {
+  const absl::StatusOr<Listener> munged = Listener{.pid = 9, .uid = 4711};
+  DaemonConfig config{.fields = {{"peers.listen", "0.0.0.0:7440"}}};
+  EXPECT_EQ(CheckMunge(config, none_).verdict, Verdict::kSkipped);
+  config.fields["peers.munge"] = "true";
+  const Check absent = CheckMunge(config, none_);
+  EXPECT_EQ(absent.verdict, Verdict::kFailed);
+  EXPECT_THAT(absent.found, HasSubstr("no daemon"));
+  EXPECT_THAT(absent.remedy, HasSubstr("start munged"));
+  EXPECT_EQ(CheckMunge(config, munged).verdict, Verdict::kOk);
+  EXPECT_THAT(CheckMunge(config, munged).found, HasSubstr("uid 4711"));
+  config.fields.erase("peers.listen");  // nobody is asked to prove anything
+  EXPECT_EQ(CheckMunge(config, none_).verdict, Verdict::kSkipped);
+}
+
 TEST_F(DoctorNetworkTest, Clock) {
   EXPECT_EQ(CheckClock({.error = 1}).verdict, Verdict::kSkipped);
   EXPECT_EQ(CheckClock({.synchronised = false}).verdict, Verdict::kWarning);
