@@ -136,10 +136,8 @@ void Engine::LetConnectionsWait(const char* reason) {
   listener_token_ = 0;
 }
 
-// Others find room, however many sessions one user opens; whoever runs the daemon may have them
-// all.
-uint64_t Engine::MostSessionsOf(uid_t uid) const {
-  const uint64_t limit = options_.limits.sessions;
+// Others find room, however many one user has; whoever runs the daemon may have them all.
+uint64_t Engine::MostOf(uint64_t limit, uid_t uid) {
   return uid == 0 || uid == ::geteuid() ? limit : limit - limit / 4;
 }
 
@@ -161,7 +159,7 @@ void Engine::Admit(UniqueFd socket) {
     return fd_closer_.CloseSocket(user, std::move(socket));
   }
   const uint64_t limit = options_.limits.sessions;
-  const uint64_t own_limit = MostSessionsOf(peer->uid);
+  const uint64_t own_limit = MostOf(limit, peer->uid);
   const uint64_t own = SessionsOf(peer->uid);
   if (registry_.sessions.size() >= limit + kRefusable || own >= own_limit + kRefusable ||
       fd_closer_.IsFullOf(peer->uid)) {

@@ -143,7 +143,8 @@ class Engine {
   absl::StatusOr<uint64_t> RegisterAddress(Session& session, const shm::Request& request);
   absl::StatusOr<uint64_t> AddBuffer(Session& session, Buffer buffer);
   absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes);
-  uint64_t MostSessionsOf(uid_t uid) const;
+  // Of `limit`, how many one user may have.
+  static uint64_t MostOf(uint64_t limit, uid_t uid);
   uint64_t SessionsOf(uid_t uid) const;
   absl::StatusOr<MappingRef> MapOnce(Session& session, int fd, uint64_t least_bytes,
                                      uint64_t* memory_id);
@@ -247,6 +248,7 @@ class Engine {
   absl::Status CheckQuota(metrics::Quota quota, const std::string& job_id, uint64_t limit,
                           uint64_t held, uint64_t more);
   absl::Status CheckBufferQuota(const std::string& job_id, uint64_t more_bytes);
+  absl::Status CheckCommLimits(const Asker& asker) const;
   absl::Status CheckCommQuota(const Asker& asker);
   absl::Status CheckOperationQuota(const CommEntry& entry, uint64_t sequence);
   // That some rank here has called, and that have not ended.

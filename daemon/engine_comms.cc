@@ -43,16 +43,27 @@ absl::StatusOr<CommEntry*> Engine::FindOrMakeComm(const Asker& asker,
   return entry;
 }
 
+absl::Status Engine::CheckCommLimits(const Asker& asker) const {
+  const uint64_t limit = options_.limits.communicators;
+  if (registry_.comms.size() >= limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("spccld has ", limit, " communicators, its limit (limits.communicators)"));
+  }
+  const auto own = static_cast<uint64_t>(
+      std::count_if(registry_.comms.begin(), registry_.comms.end(),
+                    [&](const auto& entry) { return entry.second->comm.uid() == asker.uid; }));
+  if (own < MostOf(limit, asker.uid)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "uid ", asker.uid, " has ", own, " communicators, all that one user may have of the ", limit,
+      " (limits.communicators)"));
+}
+
 absl::StatusOr<CommEntry*> Engine::MakeComm(const Asker& asker, const UniqueIdBytes& unique_id,
                                             uint32_t ranks, std::string root) {
   if (draining_) {
     return absl::UnavailableError("spccld is draining: it takes no new communicators");
   }
-  if (registry_.comms.size() >= options_.limits.communicators) {
-    return absl::ResourceExhaustedError(absl::StrCat("spccld has ", registry_.comms.size(),
-                                                     " communicators, its limit "
-                                                     "(limits.communicators)"));
-  }
+  SPCCL_RETURN_IF_ERROR(CheckCommLimits(asker));
   SPCCL_RETURN_IF_ERROR(CheckCommQuota(asker));
   const uint64_t id = registry_.next_comm_id++;
   auto entry = std::make_unique<CommEntry>(

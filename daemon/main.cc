@@ -101,6 +101,7 @@ class Signals {
     ::sigaddset(&set_, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);  // a file that may be no larger is an error of that write: EFBIG
   }
   // The next one; 0: none has come within the time.
   int Await(int64_t timeout_ns) const {

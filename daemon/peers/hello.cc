@@ -9,7 +9,6 @@ namespace spccl::daemon::peers {
 namespace {
 
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kMaxTextBytes = 256;
 
 std::string RandomBytes(size_t count) {
   std::string bytes(count, '\0');
@@ -55,15 +54,19 @@ absl::Status CheckHello(const v1::Hello& ours, const v1::Hello& theirs) {
     return absl::InvalidArgumentError(absl::StrCat("not an spccld: found the magic ",
                                                    theirs.magic(), ", expected ", kHelloMagic));
   }
+  // First of all: what is said of it is logged.
+  if (theirs.name().size() > kMaxTextBytes || theirs.version().size() > kMaxTextBytes ||
+      theirs.address().size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a malformed hello: a text of more than ", kMaxTextBytes, " bytes"));
+  }
   if (theirs.protocol() != ours.protocol()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "spccld ", theirs.version(), " on ", theirs.name(), " speaks peer protocol ",
         theirs.protocol(), ", spccld ", ours.version(), " on ", ours.name(), " speaks ",
         ours.protocol(), ": the daemons of all nodes must be of one version"));
   }
-  if (theirs.nonce().size() != kNonceBytes || theirs.boot_id() == 0 ||
-      theirs.name().size() > kMaxTextBytes || theirs.version().size() > kMaxTextBytes ||
-      theirs.address().size() > kMaxTextBytes) {
+  if (theirs.nonce().size() != kNonceBytes || theirs.boot_id() == 0) {
     return absl::InvalidArgumentError("a malformed hello");
   }
   for (const v1::Hello* hello : {&ours, &theirs}) {

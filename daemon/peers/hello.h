@@ -1,6 +1,7 @@
 // What two daemons say to begin with, and what each must prove about it. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -11,6 +12,9 @@
 namespace spccl::daemon::peers {
 
 inline constexpr uint32_t kHelloMagic = 0x52455053;  // "SPER"
+
+// Of a name, a version, an address. What a stranger says at more length is not said on.
+inline constexpr size_t kMaxTextBytes = 256;
 
 // With a fresh nonce from the kernel's random source.
 v1::Hello MakeHello(const PeerNetOptions& options, const std::string& address);

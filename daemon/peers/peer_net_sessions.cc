@@ -117,7 +117,8 @@ void PeerNet::Impl::OnMessage(const SessionPtr& session, v1::PeerMessage message
       const bool news =
           message.goodbye().code() != static_cast<uint32_t>(absl::StatusCode::kAlreadyExists);
       Log(news ? LogLevel::kWarning : LogLevel::kDebug, "peers", "a peer has given up",
-          {{"from", session->stream->remote()}, {"reason", message.goodbye().message()}});
+          {{"from", session->stream->remote()},
+           {"reason", message.goodbye().message().substr(0, 2 * kMaxTextBytes)}});
       EndSession(session, absl::OkStatus());
     } else {
       Refuse(session,
@@ -248,7 +249,7 @@ void PeerNet::Impl::Refuse(const SessionPtr& session, const absl::Status& status
   }
   Log(LogLevel::kWarning, "peers", "a peer is refused",
       {{"from", session->stream->remote()},
-       {"name", session->theirs.name()},
+       {"name", session->theirs.name().substr(0, kMaxTextBytes)},
        {"reason", std::string(status.message())}});
 }
 

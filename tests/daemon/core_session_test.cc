@@ -430,6 +430,26 @@ TEST(CommInitTest, CommunicatorsOverTheLimitAreToldSo) {
                 shm::Result::kSystemError, HasSubstr("its limit (limits.communicators)"));
 }
 
+TEST(CommInitTest, OneUserLeavesCommunicatorsToOthers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kUser = 65534, kOther = 65533;
+  CoreOptions options;
+  options.limits.communicators = 4;
+  DaemonEnv env(options);
+  std::filesystem::permissions(std::filesystem::path(env.socket_path()).parent_path(),
+                               std::filesystem::perms(0755));
+  auto client = OpenAs(kUser, env.socket_path()), other = OpenAs(kOther, env.socket_path());
+  ASSERT_THAT(client, IsOk());
+  ASSERT_THAT(other, IsOk());
+  for (int i = 0; i < 3; ++i) {
+    ExpectSuccess(client->Call(client->MakeCommInit(*client->UniqueId(), 1, 0)));
+  }
+  ExpectRefusal(
+      client->Call(client->MakeCommInit(*client->UniqueId(), 1, 0)), shm::Result::kSystemError,
+      AllOf(HasSubstr("uid 65534 has 3 communicators"), HasSubstr("limits.communicators")));
+  ExpectSuccess(other->Call(other->MakeCommInit(*other->UniqueId(), 1, 0)));
+}
+
 // The descriptor beside the reply.
 UniqueFd AskForRelays(RawRank& rank) {
   shm::Request request = rank.client.Make(shm::RequestType::kCommRelays);

@@ -70,6 +70,23 @@ TEST(SpccldTest, MayOpenAllButWhatIsKeptForDescriptorsThatClientsPass) {
   EXPECT_EQ(limit.rlim_cur, limit.rlim_max - DescriptorsToKeep(limit.rlim_max));
 }
 
+TEST(SpccldTest, LivesWhereItsLogMayBeNoLarger) {
+  ::signal(SIGXFSZ, SIG_DFL);  // which would end it
+  const auto daemon = StartDaemon();
+  ASSERT_NE(daemon, nullptr);
+  auto rude = RawClient::Open(daemon->socket_path());
+  auto other = RawClient::Open(daemon->socket_path());
+  ASSERT_THAT(rude, IsOk());
+  ASSERT_THAT(other, IsOk());
+  const std::string before = daemon->ReadLog();
+  const rlimit nothing{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(::prlimit(daemon->pid(), RLIMIT_FSIZE, &nothing, nullptr), 0);
+  EXPECT_THAT(rude->SendBytes("rubbish", 7), IsOk());  // a line of the log
+  EXPECT_TRUE(rude->AwaitHangup());
+  EXPECT_THAT(other->UniqueId(), IsOk());
+  EXPECT_EQ(daemon->ReadLog(), before);
+}
+
 std::string Binary() {
   const auto self = std::filesystem::canonical("/proc/self/exe");
   return self.parent_path().parent_path() / "bin/spccld";

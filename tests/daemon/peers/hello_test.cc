@@ -34,6 +34,12 @@ TEST(HelloTest, EveryFieldIsChecked) {
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_nonce("short"); }), bad);
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_name(std::string(257, 'x')); }), bad);
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->Clear(); }), bad);
+  // Whatever else is wrong: it would be said on, and logged.
+  EXPECT_EQ(CodeAfter([](v1::Hello* h) {
+              h->set_protocol(9);
+              h->set_version(std::string(1 << 20, 'x'));
+            }),
+            bad);
   const auto mismatch = absl::StatusCode::kFailedPrecondition;
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_protocol(9); }), mismatch);
   EXPECT_EQ(CodeAfter([](v1::Hello* h) { h->set_expected(9); }), mismatch);
