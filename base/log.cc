@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <future>
 #include <mutex>
-#include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "base/utf8.h"
@@ -106,16 +108,17 @@ std::string Line(LogLevel level, std::string_view component, std::string_view me
   return line;
 }
 
-// Writes each line that comes, however long that takes, until there are no more.
-void CopyLines(const UniqueFd& from, const UniqueFd& to) {
-  std::string line(1 << 18, '\0');  // more than a socket takes
-  for (ssize_t got; (got = ::recv(from.get(), line.data(), line.size(), 0)) > 0;) {
-    for (std::string_view left(line.data(), static_cast<size_t>(got)); !left.empty();) {
-      pollfd room{.fd = to.get(), .events = POLLOUT, .revents = 0};
-      (void)::poll(&room, 1, -1);
+constexpr int kQueueBytes = 64 << 10;
+
+// Writes each line that comes, however long that takes, until there are no more. `room` holds any.
+void CopyLines(UniqueFd from, UniqueFd to, std::vector<char> room) {
+  for (ssize_t got; (got = ::recv(from.get(), room.data(), room.size(), 0)) > 0;) {
+    for (std::string_view left(room.data(), static_cast<size_t>(got)); !left.empty();) {
+      pollfd ready{.fd = to.get(), .events = POLLOUT, .revents = 0};
+      (void)::poll(&ready, 1, -1);
       const ssize_t written = ::write(to.get(), left.data(), left.size());
-      if (written <= 0) return;
-      left.remove_prefix(static_cast<size_t>(written));
+      if (written < 0 && errno != EAGAIN && errno != EINTR) return;
+      if (written > 0) left.remove_prefix(static_cast<size_t>(written));
     }
   }
 }
@@ -143,7 +146,9 @@ class Output {
   void Flush(int64_t timeout_ns) {
     std::future<void> copied;
     {
-      const std::unique_lock lock(mutex_, std::chrono::nanoseconds(timeout_ns));
+      // By the system's clock: of another ThreadSanitizer does not see that it has the lock.
+      const std::unique_lock lock(
+          mutex_, std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout_ns));
       if (!lock.owns_lock()) return;
       own_.Reset();
       copied = std::move(copied_);
@@ -170,25 +175,32 @@ class Output {
     device_ = file.st_dev;
     inode_ = file.st_ino;
     own_.Reset(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    if (!own_.valid() && errno != ENXIO) own_ = StartCopying();  // ENXIO: nobody reads it
+    if (!own_.valid() && (errno == EACCES || errno == EPERM)) own_ = StartCopying();
   }
 
   // Gives the end of a socket, which holds what is not written yet. Invalid: there is none.
   UniqueFd StartCopying() {
+    UniqueFd to(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
     int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return UniqueFd();
-    UniqueFd in(ends[0]);
-    std::packaged_task<void()> copy(
-        [from = UniqueFd(ends[1]), to = UniqueFd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0))] {
-          CopyLines(from, to);
-        });
-    copied_ = copy.get_future();
+    if (!to.valid() || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+      return UniqueFd();
+    }
+    UniqueFd in(ends[0]), from(ends[1]);
+    (void)::setsockopt(in.get(), SOL_SOCKET, SO_SNDBUF, &kQueueBytes, sizeof kQueueBytes);
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      std::thread(std::move(copy)).detach();
-    } catch (const std::system_error&) {
+      std::vector<char> room(4 * kQueueBytes);  // a socket takes half of that at most
+      std::promise<void> end;
+      std::future<void> copied = end.get_future();
+      std::thread([from = std::move(from), to = std::move(to), room = std::move(room),
+                   end = std::move(end)]() mutable {
+        CopyLines(std::move(from), std::move(to), std::move(room));
+        end.set_value();
+      }).detach();
+      copied_ = std::move(copied);
+    } catch (const std::exception&) {  // no thread, or no memory
       in.Reset();
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

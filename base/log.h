@@ -27,7 +27,7 @@ void Log(LogLevel level, std::string_view component, std::string_view message,
          std::initializer_list<LogField> fields = {});
 
 // Before the process ends: waits so long at most for what a thread has yet to write, to a terminal
-// or a pipe of another user's.
+// or a pipe of another user's. What is not written by then is lost.
 void FlushLog(int64_t timeout_ns = 1'000'000'000);
 
 }  // namespace spccl

@@ -165,7 +165,9 @@ std::shared_ptr<const Driver> Driver::LoadIfInUse() {
 
 // A library's initialisers may fork.
 void HoldLoader() {
-  if (!t_is_loading) t_holds_loader = g_loader.try_lock_for(kForkPatience);
+  // By the system's clock: of another ThreadSanitizer does not see that it has the lock.
+  if (t_is_loading) return;
+  t_holds_loader = g_loader.try_lock_until(std::chrono::system_clock::now() + kForkPatience);
 }
 
 void ReleaseLoader() {

@@ -184,7 +184,11 @@ std::span<const Family> Families() {
       {"process_virtual_memory_bytes", kGauge, {}, "Address space of the daemon"},
       {"process_threads", kGauge, {}, "Threads of the daemon"},
       {"process_open_fds", kGauge, {}, "Open descriptors of the daemon"},
-      {"process_max_fds", kGauge, {}, "The limit of these"},
+      {"process_max_fds",
+       kGauge,
+       {},
+       "The limit of these: `LimitNOFILE` less what is kept for descriptors that clients pass, a "
+       "quarter, at most 1,277"},
       {"process_start_time_seconds", kGauge, {}, "When the daemon started, in seconds since 1970"}};
   return *families;
 }

@@ -65,7 +65,9 @@ struct PeerNetOptions {
   uint64_t boot_id = 0;      // not 0
   std::string name;          // of this node, for people; empty: the machine's
   std::string version;       // of this program
-  uint32_t protocol = 4;     // must be the same on both sides
+  // Must be the same on both sides: also what chooses plans and slices, which nodes do each by
+  // itself.
+  uint32_t protocol = 5;
   int64_t heartbeat_interval_ns = 500'000'000;
   int64_t connect_limit_ns = 5'000'000'000;  // from Connect to on_up, and for a stranger's hello
   int64_t idle_limit_ns = 60'000'000'000;    // a stream that nobody uses ends
