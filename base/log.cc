@@ -17,6 +17,7 @@
 #include <exception>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,17 +44,26 @@ std::string UtcNow() {
   return text;
 }
 
+// The control character that `text`, which is UTF-8 there, begins with; of C1 too: terminals obey.
+std::optional<unsigned> ControlAt(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x20 || first == 0x7F) return first;
+  if (first != 0xC2) return std::nullopt;
+  const auto second = static_cast<unsigned char>(text[1]);
+  return second < 0xA0 ? std::optional<unsigned>(second) : std::nullopt;
+}
+
 // Escapes what would break a line (control characters) or JSON (bytes that are not UTF-8): names
 // and messages come from clients too. With `quotes`, also what would end a quoted string.
 void AppendEscaped(std::string_view text, bool quotes, std::string* out) {
   while (!text.empty()) {
-    const unsigned char c = static_cast<unsigned char>(text.front());
+    const char c = text.front();
     const size_t length = Utf8Length(text);
     if (length == 0) {
       out->append("\\ufffd");
-    } else if (c < 0x20 || c == 0x7F) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+    } else if (const std::optional<unsigned> control = ControlAt(text)) {
+      char escape[12];
+      std::snprintf(escape, sizeof escape, "\\u%04x", *control);
       out->append(escape);
     } else {
       if (quotes && (c == '"' || c == '\\')) out->push_back('\\');

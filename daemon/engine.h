@@ -248,7 +248,7 @@ class Engine {
   absl::Status CheckQuota(metrics::Quota quota, const std::string& job_id, uint64_t limit,
                           uint64_t held, uint64_t more);
   absl::Status CheckBufferQuota(const std::string& job_id, uint64_t more_bytes);
-  absl::Status CheckCommLimits(const Asker& asker) const;
+  absl::Status CheckCommShare(const Asker& asker) const;
   absl::Status CheckCommQuota(const Asker& asker);
   absl::Status CheckOperationQuota(const CommEntry& entry, uint64_t sequence);
   // That some rank here has called, and that have not ended.

@@ -43,12 +43,8 @@ absl::StatusOr<CommEntry*> Engine::FindOrMakeComm(const Asker& asker,
   return entry;
 }
 
-absl::Status Engine::CheckCommLimits(const Asker& asker) const {
+absl::Status Engine::CheckCommShare(const Asker& asker) const {
   const uint64_t limit = options_.limits.communicators;
-  if (registry_.comms.size() >= limit) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("spccld has ", limit, " communicators, its limit (limits.communicators)"));
-  }
   const auto own = static_cast<uint64_t>(
       std::count_if(registry_.comms.begin(), registry_.comms.end(),
                     [&](const auto& entry) { return entry.second->comm.uid() == asker.uid; }));
@@ -63,7 +59,12 @@ absl::StatusOr<CommEntry*> Engine::MakeComm(const Asker& asker, const UniqueIdBy
   if (draining_) {
     return absl::UnavailableError("spccld is draining: it takes no new communicators");
   }
-  SPCCL_RETURN_IF_ERROR(CheckCommLimits(asker));
+  if (registry_.comms.size() >= options_.limits.communicators) {
+    return absl::ResourceExhaustedError(absl::StrCat("spccld has ", registry_.comms.size(),
+                                                     " communicators, its limit "
+                                                     "(limits.communicators)"));
+  }
+  SPCCL_RETURN_IF_ERROR(CheckCommShare(asker));
   SPCCL_RETURN_IF_ERROR(CheckCommQuota(asker));
   const uint64_t id = registry_.next_comm_id++;
   auto entry = std::make_unique<CommEntry>(
@@ -82,6 +83,7 @@ absl::Status Engine::AdoptComm(const Asker& asker, CommEntry& entry) {
   }
   const std::string before = entry.comm.job_id();
   if (before != asker.job_id) SPCCL_RETURN_IF_ERROR(CheckCommQuota(asker));
+  if (entry.comm.uid() != asker.uid) SPCCL_RETURN_IF_ERROR(CheckCommShare(asker));
   entry.comm.SetOwner(asker.job_id, asker.uid);
   entry.settings.reset();  // of another job
   --registry_.jobs[before].communicators;

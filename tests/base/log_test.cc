@@ -77,6 +77,13 @@ TEST_F(LogTest, AMessageCannotForgeALine) {
   EXPECT_EQ(line.find('\n'), line.size() - 1);
 }
 
+TEST_F(LogTest, TerminalsAreGivenNoCommands) {
+  EXPECT_THAT(Logged(LogLevel::kInfo,
+                     "\xC2\x9B"
+                     "2J \xC2\xA0\xC3\xA9\x7F"),
+              HasSubstr("\\u009b2J \xC2\xA0\xC3\xA9\\u007f"));
+}
+
 // Every kind of sequence that is not UTF-8, and valid ones of each length, which stay.
 TEST_F(LogTest, BytesThatAreNotUtf8AreReplaced) {
   ConfigureLog(LogLevel::kInfo, LogFormat::kJson);
