@@ -1,7 +1,6 @@
 #include "collective/runtime/process_memory.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,20 +15,6 @@
 
 namespace spccl::runtime {
 namespace {
-
-// PROCMAP_QUERY of linux/fs.h, Linux 6.11; not in older headers.
-struct MapQuery {
-  uint64_t size = sizeof(MapQuery);
-  uint64_t query_flags = 0;  // 0: the one mapping that holds the address
-  uint64_t query_addr = 0;
-  uint64_t start = 0, end = 0, flags = 0;  // of the mapping
-  uint64_t page_size = 0, offset = 0, inode = 0;
-  uint32_t dev_major = 0, dev_minor = 0;
-  uint32_t name_size = 0, build_id_size = 0;
-  uint64_t name = 0, build_id = 0;
-};
-constexpr uint64_t kReadable = 1, kWritable = 2;
-const unsigned long kMapQuery = _IOWR('f', 17, MapQuery);
 
 // Which file it is. A file system that does not answer is not asked.
 absl::Status Identify(int folder, const char* path, int flags, struct statx* info) {
@@ -69,19 +54,11 @@ absl::StatusOr<std::shared_ptr<const ProcessMemory>> ProcessMemory::Take(pid_t p
       new ProcessMemory(pid, std::move(fds[0]), std::move(fds[1])));
 }
 
-std::pair<size_t, int> ProcessMemory::Allowed(Access access, uint64_t address, size_t bytes) const {
-  const uint64_t needed = access == Access::kRead ? kReadable : kWritable;
-  for (uint64_t at = address; at - address < bytes;) {
-    MapQuery query;
-    query.query_addr = at;
-    if (::ioctl(maps_.get(), kMapQuery, &query) != 0) {
-      if (errno == ENOTTY) return {bytes, 0};  // an older kernel
-      return {at - address, errno == ENOENT ? EFAULT : errno};
-    }
-    if ((query.flags & needed) == 0) return {at - address, EFAULT};
-    at = query.end;
-  }
-  return {bytes, 0};
+Allowance ProcessMemory::Allowed(Access access, uint64_t address, size_t bytes) const {
+  const Allowance answer = AskMaps(maps_.get(), access, address, bytes);
+  if (answer.error != ENOTTY) return answer;
+  const std::lock_guard lock(reading_maps_);
+  return ReadMaps(maps_.get(), access, address, bytes);
 }
 
 // A transfer may stop early (at a page that is not there, or for the kernel's own reasons): go on
@@ -105,9 +82,13 @@ absl::Status ProcessMemory::Move(Access access, uint64_t address, void* local, s
     break;
   }
   if (moved == bytes) return absl::OkStatus();
-  return ErrnoStatus(error, absl::StrCat(access == Access::kRead ? "read " : "write ", bytes,
-                                         " bytes at 0x", absl::Hex(address), " of process ", pid_,
-                                         ", stopped at 0x", absl::Hex(address + moved)));
+  const bool read = access == Access::kRead;
+  const std::string what =
+      absl::StrCat(read ? "read " : "write ", bytes, " bytes at 0x", absl::Hex(address),
+                   " of process ", pid_, ", stopped at 0x", absl::Hex(address + moved));
+  if (error != EACCES) return ErrnoStatus(error, what);
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": mapped so that the process may not ", read ? "read" : "write", " it"));
 }
 
 absl::Status ProcessMemory::Read(uint64_t address, void* destination, size_t bytes) const {

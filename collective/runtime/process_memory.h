@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
+#include "collective/runtime/process_maps.h"
 
 namespace spccl::runtime {
 
@@ -28,24 +30,21 @@ class ProcessMemory {
                                                                    std::span<UniqueFd> fds);
 
   // A range that is not there, or that the process itself may not read or write, is an
-  // InvalidArgument with the address; NotFound if the memory is gone. (Before Linux 6.11
-  // private memory that is read-only is written all the same, as by a debugger.)
+  // InvalidArgument with the address; NotFound if the memory is gone.
   absl::Status Read(uint64_t address, void* destination, size_t bytes) const;
   absl::Status Write(uint64_t address, const void* source, size_t bytes) const;
 
  private:
-  enum class Access { kRead, kWrite };
-
   ProcessMemory(pid_t pid, UniqueFd memory, UniqueFd maps)
       : pid_(pid), memory_(std::move(memory)), maps_(std::move(maps)) {}
 
   absl::Status Move(Access access, uint64_t address, void* local, size_t bytes) const;
-  // How many of the bytes may be accessed so, from the first on, and the error number of the rest;
-  // all of them where the kernel does not tell.
-  std::pair<size_t, int> Allowed(Access access, uint64_t address, size_t bytes) const;
+  // The transfer itself would not mind a mapping's rights, like a debugger's.
+  Allowance Allowed(Access access, uint64_t address, size_t bytes) const;
 
   pid_t pid_;  // for messages
   UniqueFd memory_, maps_;
+  mutable std::mutex reading_maps_;  // as text
 };
 
 }  // namespace spccl::runtime

@@ -3,14 +3,22 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/unique_fd.h"
@@ -66,6 +74,23 @@ class Child {
   UniqueFd ready_, go_;
 };
 
+// Makes Linux before 6.11 of it, for this thread: no ioctl of a maps file. Whether that was
+// possible.
+bool PretendOlderKernel() {
+  const unsigned int query = _IOWR('f', 17, char[104]);  // PROCMAP_QUERY
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, query, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {static_cast<unsigned short>(std::size(filter)), filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 char shown[64] = "what the process had before";
 
 TEST(ProcessMemoryTest, WhatTheProcessBecomesIsOutOfReach) {
@@ -92,6 +117,44 @@ TEST(ProcessMemoryTest, OneThatHasEndedIsNotFound) {
   char byte;
   EXPECT_THAT((*memory)->Read(reinterpret_cast<uint64_t>(shown), &byte, 1),
               FailsWith(absl::StatusCode::kNotFound, HasSubstr("stopped at 0x")));
+}
+
+const char never_changed[64] = "read only";
+
+void WritesOnlyWhereTheProcessMay() {
+  const auto own = TakeMemory(::getpid());
+  ASSERT_THAT(own, IsOk());
+  char text[sizeof never_changed] = {};
+  const auto address = reinterpret_cast<uint64_t>(never_changed);
+  ASSERT_THAT((*own)->Read(address, text, sizeof text), IsOk());
+  EXPECT_STREQ(text, never_changed);
+  text[0] = 'R';
+  EXPECT_THAT((*own)->Write(address, text, sizeof text),
+              FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("may not write")));
+  // As the linker left it: the compiler believes it anyway.
+  EXPECT_EQ(*const_cast<const volatile char*>(never_changed), 'r');
+  char result[sizeof text] = {};
+  ASSERT_THAT((*own)->Write(reinterpret_cast<uint64_t>(result), text, sizeof text), IsOk());
+  EXPECT_STREQ(result, "Read only");
+  auto child = std::make_unique<Child>();
+  const auto memory = TakeMemory(child->pid());
+  ASSERT_THAT(memory, IsOk());
+  child.reset();
+  EXPECT_THAT((*memory)->Write(reinterpret_cast<uint64_t>(shown), text, 1),
+              FailsWith(absl::StatusCode::kNotFound, HasSubstr("stopped at 0x")));
+}
+
+TEST(ProcessMemoryTest, WritesOnlyWhereTheProcessMay) {
+  WritesOnlyWhereTheProcessMay();
+}
+
+TEST(ProcessMemoryTest, WritesOnlyWhereTheProcessMayOnAnOlderKernel) {
+  bool pretended = false;
+  std::thread([&] {
+    pretended = PretendOlderKernel();
+    if (pretended) WritesOnlyWhereTheProcessMay();
+  }).join();
+  if (!pretended) GTEST_SKIP() << "no system call filters here";
 }
 
 TEST(ProcessMemoryTest, OnlyItsTwoFilesAreTaken) {
