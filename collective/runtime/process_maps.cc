@@ -113,7 +113,7 @@ Allowance AskMaps(int maps, Access access, uint64_t address, size_t bytes) {
   return {bytes, 0};
 }
 
-Allowance ReadMaps(int maps, Access access, uint64_t address, size_t bytes) {
+Allowance ReadMaps(int maps, Access access, uint64_t address, size_t bytes, AddressRange* around) {
   MapsText text(maps);
   for (uint64_t at = address; at - address < bytes;) {
     Mapping mapping;
@@ -123,6 +123,9 @@ Allowance ReadMaps(int maps, Access access, uint64_t address, size_t bytes) {
     if (mapping.start > at || IsKernels(mapping)) return {at - address, EFAULT};
     if (!(access == Access::kRead ? mapping.readable : mapping.writable)) {
       return {at - address, EACCES};
+    }
+    if (around != nullptr) {
+      *around = {.start = at == address ? mapping.start : around->start, .end = mapping.end};
     }
     at = mapping.end;
   }

@@ -11,10 +11,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace spccl::runtime {
 namespace {
+
+// To read the text takes up to a microsecond a mapping, of which a program may have thousands, and
+// an operation asks for each slice. Whoever changes a buffer's mapping meanwhile errs anyway.
+constexpr int64_t kKnownForNs = 100'000'000;
 
 // Which file it is. A file system that does not answer is not asked.
 absl::Status Identify(int folder, const char* path, int flags, struct statx* info) {
@@ -58,7 +63,13 @@ Allowance ProcessMemory::Allowed(Access access, uint64_t address, size_t bytes) 
   const Allowance answer = AskMaps(maps_.get(), access, address, bytes);
   if (answer.error != ENOTTY) return answer;
   const std::lock_guard lock(reading_maps_);
-  return ReadMaps(maps_.get(), access, address, bytes);
+  Known& known = known_[access == Access::kRead ? 0 : 1];
+  const int64_t now_ns = MonotonicNanos();
+  const bool inside = known.range.start <= address && address <= known.range.end &&
+                      bytes <= known.range.end - address;
+  if (inside && now_ns - known.since_ns < kKnownForNs) return {bytes, 0};
+  known = {.since_ns = now_ns};
+  return ReadMaps(maps_.get(), access, address, bytes, &known.range);
 }
 
 // A transfer may stop early (at a page that is not there, or for the kernel's own reasons): go on
@@ -77,8 +88,8 @@ absl::Status ProcessMemory::Move(Access access, uint64_t address, void* local, s
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
-    // No bytes: there is no such memory any more. EIO: not at this address.
-    error = n == 0 ? ESRCH : errno == EIO ? EFAULT : errno;
+    // No bytes: there is no such memory any more. EIO: not at this address, though it is mapped.
+    error = n == 0 ? ESRCH : errno;
     break;
   }
   if (moved == bytes) return absl::OkStatus();
@@ -86,6 +97,12 @@ absl::Status ProcessMemory::Move(Access access, uint64_t address, void* local, s
   const std::string what =
       absl::StrCat(read ? "read " : "write ", bytes, " bytes at 0x", absl::Hex(address),
                    " of process ", pid_, ", stopped at 0x", absl::Hex(address + moved));
+  if (error == EIO) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what,
+        ": mapped, but past the end of its file, or in pages that only the process itself is "
+        "given (of userfaultfd, or memfd_secret: SPCCL_FORCE_STAGING=1 has it copy them)"));
+  }
   if (error != EACCES) return ErrnoStatus(error, what);
   return absl::InvalidArgumentError(
       absl::StrCat(what, ": mapped so that the process may not ", read ? "read" : "write", " it"));

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,7 +45,13 @@ class ProcessMemory {
 
   pid_t pid_;  // for messages
   UniqueFd memory_, maps_;
-  mutable std::mutex reading_maps_;  // as text
+  // What the text of the maps has said of a buffer, for a moment.
+  struct Known {
+    AddressRange range;
+    int64_t since_ns = 0;
+  };
+  mutable std::mutex reading_maps_;
+  mutable std::array<Known, 2> known_;  // by access
 };
 
 }  // namespace spccl::runtime

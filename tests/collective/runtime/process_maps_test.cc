@@ -175,7 +175,10 @@ TEST(ProcessMapsTest, AMappingThatGrowsMayComeTwice) {
       "1000-4000 rw-p 0\n"
       "3000-5000 rw-p 0\n"
       "ffffffffff600000-ffffffffff601000 r-xp 0\n");
-  EXPECT_EQ(ReadMaps(maps.get(), kWrite, 0x1000, 0x4000), All(0x4000));
+  AddressRange around;
+  EXPECT_EQ(ReadMaps(maps.get(), kWrite, 0x1000, 0x4000, &around), All(0x4000));
+  EXPECT_EQ(around.start, 0x1000U);
+  EXPECT_EQ(around.end, 0x5000U);
   EXPECT_EQ(ReadMaps(maps.get(), kWrite, 0x1000, 0x4001), (Allowance{0x4000, EFAULT}));
   EXPECT_EQ(ReadMaps(maps.get(), kRead, 0xffffffffff600000, 1), (Allowance{0, EFAULT}));
 }

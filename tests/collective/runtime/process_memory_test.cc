@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -155,6 +156,21 @@ TEST(ProcessMemoryTest, WritesOnlyWhereTheProcessMayOnAnOlderKernel) {
     if (pretended) WritesOnlyWhereTheProcessMay();
   }).join();
   if (!pretended) GTEST_SKIP() << "no system call filters here";
+}
+
+TEST(ProcessMemoryTest, MappedMemoryThatIsNotGivenIsToldFromMemoryThatIsNotMapped) {
+  const auto own = TakeMemory(::getpid());
+  ASSERT_THAT(own, IsOk());
+  const UniqueFd empty(::memfd_create("empty", MFD_CLOEXEC));
+  void* const past_the_end = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, empty.get(), 0);
+  ASSERT_NE(past_the_end, MAP_FAILED);
+  char byte = 0;
+  const auto address = reinterpret_cast<uint64_t>(past_the_end);
+  EXPECT_THAT((*own)->Read(address, &byte, 1),
+              FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("SPCCL_FORCE_STAGING=1")));
+  ASSERT_EQ(::munmap(past_the_end, 4096), 0);
+  EXPECT_THAT((*own)->Read(address, &byte, 1),
+              FailsWith(absl::StatusCode::kInvalidArgument, HasSubstr("Bad address")));
 }
 
 TEST(ProcessMemoryTest, OnlyItsTwoFilesAreTaken) {
