@@ -61,7 +61,7 @@ TEST_F(DoctorNetworkTest, WhatTheEnvironmentTellsUcx) {
   fake_.Put("/proc/7/environ", std::string("PATH=/bin\0HOME=/\0", 17));
   EXPECT_THAT(CheckUcxChoice(machine_, 7).found, HasSubstr("by itself"));
   Interface("eth0", "up");
-  fake_.Put("/proc/7/environ", std::string("UCX_NET_DEVICES=eth0,mlx5_0:1\0UCX_TLS=tcp\0", 43));
+  fake_.Put("/proc/7/environ", std::string("UCX_NET_DEVICES=eth0,mlx5_0:1\0UCX_TLS=tcp\0", 42));
   const Check missing = CheckUcxChoice(machine_, 7);
   EXPECT_EQ(missing.verdict, Verdict::kFailed);
   EXPECT_THAT(missing.remedy, HasSubstr("not there: mlx5_0;"));
