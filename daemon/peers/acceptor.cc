@@ -94,8 +94,9 @@ std::string RemoteNamed(std::string_view name) {
 void CloseElsewhere(UniqueFd fd) {
   try {
     std::thread([owned = std::make_shared<UniqueFd>(std::move(fd))] {}).detach();
-  } catch (const std::system_error&) {
-    // There is no thread to be had, and it was closed here.
+  } catch (const std::system_error& error) {
+    Log(LogLevel::kWarning, "peers", "no thread to close a connection: it was closed on this one",
+        {{"error", error.what()}});
   }
 }
 
