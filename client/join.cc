@@ -37,8 +37,8 @@ absl::Status TextFromEnvironment(const char* name, char (&field)[N]) {
   const char* text = std::getenv(name);
   if (text == nullptr) return absl::OkStatus();
   if (std::strlen(text) >= N) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is \"", text, "\", longer than any valid value"));
+    return absl::InvalidArgumentError(absl::StrCat(name, " is \"", std::string(text, N - 1),
+                                                   "\"..., longer than any valid value"));
   }
   shm::SetText(field, text);
   return absl::OkStatus();

@@ -45,8 +45,11 @@ TEST_F(CommTest, WrongValuesInTheEnvironmentAreRefused) {
     EXPECT_THAT(LastError(), HasSubstr(value));
   }
   ::unsetenv("SPCCL_INIT_TIMEOUT_MS");
-  ::setenv("SPCCL_ALGO", "an-algorithm-that-nobody-has-ever-had", 1);
+  const std::string nobody_had_it = "an-algorithm-" + std::string(5000, 'x');
+  ::setenv("SPCCL_ALGO", nobody_had_it.c_str(), 1);
   EXPECT_EQ(spcclCommInitRank(&comm, 1, id, 0), spcclInvalidArgument);
+  EXPECT_THAT(LastError(), HasSubstr("SPCCL_ALGO is \"an-algorithm-xx"));
+  EXPECT_LT(std::string(LastError()).size(), 200U);
   ::unsetenv("SPCCL_ALGO");
 }
 

@@ -253,8 +253,9 @@ SPCCL_API spcclResult_t spcclCommSetCodec(spcclComm_t comm, spcclCodec_t codec,
 
 /* Allocates `size` bytes of zero-filled, page-aligned host memory that the daemon can map:
  * operations on it copy nothing between processes. Never a GPU's, which CUDA gives (cudaMalloc).
- * The pages are there when this returns. Size 0 gives NULL. Needs no daemon. Each allocation holds
- * one file descriptor until spcclMemFree. spcclInvalidArgument: `ptr` is NULL. */
+ * The pages are there when this returns, and all of the last one may be used. Size 0 gives NULL.
+ * Needs no daemon. Each allocation holds one file descriptor until spcclMemFree.
+ * spcclInvalidArgument: `ptr` is NULL. */
 SPCCL_API spcclResult_t spcclMemAlloc(void** ptr, size_t size);
 
 /* Frees memory of spcclMemAlloc; NULL does nothing. Does not wait: while an operation that uses the
@@ -274,8 +275,9 @@ SPCCL_API spcclResult_t spcclCommRegister(const spcclComm_t comm, void* buff, si
                                           void** handle);
 
 /* Takes back one registration of the same `comm`. NULL does nothing. The memory itself stays the
- * caller's. spcclInvalidUsage: the handle is not one of `comm`, or an operation that uses the
- * memory is unfinished (memory of a GPU may be given back then, and stays until it is). */
+ * caller's. spcclInvalidArgument: the handle never was one. spcclInvalidUsage: it is another
+ * communicator's or has been taken back, or an operation that uses the memory is unfinished
+ * (memory of a GPU may be given back then, and stays until it is). */
 SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle);
 
 /* ---- Collectives -------------------------------------------------------------------------------
