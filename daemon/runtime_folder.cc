@@ -1,5 +1,6 @@
 #include "daemon/runtime_folder.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,18 +10,26 @@
 #include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace spccl::daemon {
 namespace {
 
 constexpr mode_t kMode = 0755;
 
+// Whatever the umask: others' sessions come through it. Of nothing that somebody has put in the
+// place of the folder meanwhile and that is none.
+absl::Status OpenToAll(const std::string& path) {
+  const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.valid() && ::fchmod(folder.get(), kMode) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("chmod ", path));
+}
+
 }  // namespace
 
 absl::Status MakeRuntimeFolder(const std::string& path) {
   if (::mkdir(path.c_str(), kMode) == 0) {
-    // Whatever the umask: others' sessions come through it.
-    if (::chmod(path.c_str(), kMode) != 0) return ErrnoStatus(errno, absl::StrCat("chmod ", path));
+    SPCCL_RETURN_IF_ERROR(OpenToAll(path));
   } else if (errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("mkdir ", path));
   }
