@@ -145,7 +145,11 @@ bool FdCloser::IsFull() const {
   const std::lock_guard lock(state_->mutex);
   size_t waiting = 0;
   for (const auto& [user, its] : state_->users) waiting += its.entries.size();
-  return waiting >= most_;
+  const bool full = waiting >= most_;
+  if (!full) return false;
+  // Of those who had no thread perhaps nothing more comes that would start one.
+  for (const auto& [user, its] : state_->users) Start(state_, user);
+  return true;
 }
 
 void FdCloser::Add(uid_t user, UniqueFd fd, bool holds_packets) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -185,6 +186,23 @@ TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
     closer->Close(kUser, OpenAny());
   }
   EXPECT_TRUE(closer->IsFull());
+}
+
+TEST(FdCloserTest, WhereItIsFullForLackOfThreadsItIsNotWhenThereAreSome) {
+  std::optional<FdCloser> closer;
+  bool no_threads = true;
+  {
+    const DescriptorLimit limit(512);
+    closer.emplace(nullptr, FdCloserHooks{.start = [&](const std::function<void()>& run) {
+                     if (no_threads) throw std::system_error(EAGAIN, std::system_category());
+                     StartFdCloser(run);
+                   }});
+  }
+  for (size_t i = 0; i < 256; ++i) closer->Close(kUser, OpenAny());
+  EXPECT_TRUE(closer->IsFull());
+  no_threads = false;
+  // Nobody passes anything more.
+  while (closer->IsFull()) std::this_thread::yield();
 }
 
 // A clock that is set by hand, and threads that run when they are told to.
