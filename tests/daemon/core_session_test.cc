@@ -171,14 +171,18 @@ absl::StatusOr<RawClient> OpenAs(uid_t uid, const std::string& socket_path) {
       .get();
 }
 
+void LetOthersIn(const DaemonEnv& env) {
+  std::filesystem::permissions(std::filesystem::path(env.socket_path()).parent_path(),
+                               std::filesystem::perms(0755));
+}
+
 TEST(SessionTest, OneUserLeavesSessionsToOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kUser = 65534, kOther = 65533;
   CoreOptions options;
   options.limits.sessions = 8;
   DaemonEnv env(options);
-  std::filesystem::permissions(std::filesystem::path(env.socket_path()).parent_path(),
-                               std::filesystem::perms(0755));
+  LetOthersIn(env);
   std::vector<RawClient> clients;
   for (int i = 0; i < 6; ++i) {
     auto client = OpenAs(kUser, env.socket_path());
@@ -436,8 +440,7 @@ TEST(CommInitTest, OneUserLeavesCommunicatorsToOthers) {
   CoreOptions options;
   options.limits.communicators = 4;
   DaemonEnv env(options);
-  std::filesystem::permissions(std::filesystem::path(env.socket_path()).parent_path(),
-                               std::filesystem::perms(0755));
+  LetOthersIn(env);
   auto client = OpenAs(kUser, env.socket_path()), other = OpenAs(kOther, env.socket_path());
   ASSERT_THAT(client, IsOk());
   ASSERT_THAT(other, IsOk());
