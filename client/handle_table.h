@@ -5,11 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -57,18 +56,16 @@ class HandleTable {
     return object;
   }
 
-  // Takes out all that `matches`, which may end what it is asked about: it is asked once, or, where
-  // there is no memory, not at all.
+  // Takes out all that `matches`, which may end what it is asked about: it is asked once. Needs no
+  // memory.
   template <typename Predicate>
   void RemoveIf(Predicate matches) {
-    std::vector<std::shared_ptr<T>> removed;  // outlives the lock: their ends may take time
+    Objects removed;  // outlives the lock: their ends may take time
     const std::lock_guard lock(mutex_);
-    removed.reserve(objects_.size());
-    std::erase_if(objects_, [&](auto& entry) {
-      if (!matches(*entry.second)) return false;
-      removed.push_back(std::move(entry.second));
-      return true;
-    });
+    for (auto next = objects_.begin(); next != objects_.end();) {
+      const auto entry = next++;
+      if (matches(*entry->second)) removed.insert(removed.end(), objects_.extract(entry));
+    }
   }
 
   size_t size() const {
@@ -80,6 +77,9 @@ class HandleTable {
   uint64_t next() const { return next_; }
 
  private:
+  // A map whose nodes can be moved to another one without memory.
+  using Objects = std::map<uint64_t, std::shared_ptr<T>>;
+
   static constexpr uintptr_t kStep = 16;  // leaves the low bits for the kind
 
   static uint64_t NumberOf(const void* handle) {
@@ -108,7 +108,7 @@ class HandleTable {
   const uint64_t first_;
   mutable std::mutex mutex_;
   uint64_t next_;
-  std::unordered_map<uint64_t, std::shared_ptr<T>> objects_;
+  Objects objects_;
 };
 
 }  // namespace spccl::client
