@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/timed_lock.h"
 #include "base/unique_fd.h"
 #include "base/utf8.h"
 
@@ -156,9 +157,7 @@ class Output {
   void Flush(int64_t timeout_ns) {
     std::future<void> copied;
     {
-      // By the system's clock: of another ThreadSanitizer does not see that it has the lock.
-      const std::unique_lock lock(
-          mutex_, std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout_ns));
+      const std::unique_lock lock(mutex_, LockDeadline(std::chrono::nanoseconds(timeout_ns)));
       if (!lock.owns_lock()) return;
       own_.Reset();
       copied = std::move(copied_);

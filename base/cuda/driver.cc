@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/cuda/error.h"
+#include "base/timed_lock.h"
 
 namespace spccl::cuda {
 namespace {
@@ -165,9 +166,8 @@ std::shared_ptr<const Driver> Driver::LoadIfInUse() {
 
 // A library's initialisers may fork.
 void HoldLoader() {
-  // By the system's clock: of another ThreadSanitizer does not see that it has the lock.
   if (t_is_loading) return;
-  t_holds_loader = g_loader.try_lock_until(std::chrono::system_clock::now() + kForkPatience);
+  t_holds_loader = g_loader.try_lock_until(LockDeadline(kForkPatience));
 }
 
 void ReleaseLoader() {
