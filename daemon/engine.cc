@@ -141,10 +141,14 @@ uint64_t Engine::MostOf(uint64_t limit, uid_t uid) {
   return uid == 0 || uid == ::geteuid() ? limit : limit - limit / 4;
 }
 
-uint64_t Engine::SessionsOf(uid_t uid) const {
-  return static_cast<uint64_t>(
-      std::count_if(registry_.sessions.begin(), registry_.sessions.end(),
-                    [uid](const auto& entry) { return entry.second->peer.uid == uid; }));
+Engine::SessionCounts Engine::CountSessions(uid_t uid) const {
+  SessionCounts counts;
+  for (const auto& [id, session] : registry_.sessions) {
+    const bool refused = !session->refusal.ok();
+    ++(refused ? counts.refused : counts.all);
+    if (session->peer.uid == uid) ++(refused ? counts.own_refused : counts.own);
+  }
+  return counts;
 }
 
 void Engine::Admit(UniqueFd socket) {
@@ -160,8 +164,8 @@ void Engine::Admit(UniqueFd socket) {
   }
   const uint64_t limit = options_.limits.sessions;
   const uint64_t own_limit = MostOf(limit, peer->uid);
-  const uint64_t own = SessionsOf(peer->uid);
-  if (registry_.sessions.size() >= limit + kRefusable || own >= own_limit + kRefusable ||
+  const SessionCounts now = CountSessions(peer->uid);
+  if (now.refused >= kRefusable || now.own_refused >= MostOf(kRefusable, peer->uid) ||
       fd_closer_.IsFullOf(peer->uid)) {
     return fd_closer_.CloseSocket(peer->uid, std::move(socket));
   }
@@ -173,12 +177,12 @@ void Engine::Admit(UniqueFd socket) {
     session->peer.job_id = std::move(job);
   }
   session->hello_deadline_ns = MonotonicNanos() + options_.hello_timeout_ns;
-  if (registry_.sessions.size() >= limit) {
+  if (now.all >= limit) {
     session->refusal = absl::ResourceExhaustedError(
         absl::StrCat("spccld has ", limit, " sessions, its limit (limits.sessions)"));
-  } else if (own >= own_limit) {
+  } else if (now.own >= own_limit) {
     session->refusal = absl::ResourceExhaustedError(
-        absl::StrCat("uid ", session->peer.uid, " has ", own,
+        absl::StrCat("uid ", session->peer.uid, " has ", now.own,
                      " sessions, all that one user may have of the ", limit, " (limits.sessions)"));
   } else if (draining_ || stopping_) {
     session->refusal = absl::UnavailableError("spccld is draining: it takes no new sessions");

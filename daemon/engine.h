@@ -145,7 +145,11 @@ class Engine {
   absl::Status CheckBufferLimits(const Session& session, uint64_t more_bytes);
   // Of `limit`, how many one user may have.
   static uint64_t MostOf(uint64_t limit, uid_t uid);
-  uint64_t SessionsOf(uid_t uid) const;
+  // Of all users and of one; those that are only held until they can be told why not, apart.
+  struct SessionCounts {
+    uint64_t all = 0, own = 0, refused = 0, own_refused = 0;
+  };
+  SessionCounts CountSessions(uid_t uid) const;
   absl::StatusOr<MappingRef> MapOnce(Session& session, int fd, uint64_t least_bytes,
                                      uint64_t* memory_id);
   absl::Status Deregister(Session& session, uint64_t buffer_id);

@@ -4,12 +4,8 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <filesystem>
-#include <future>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "proto/shm/relay.h"
 #include "proto/shm/result.h"
+#include "tests/daemon/expect_reply.h"
 #include "tests/daemon/open_client.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/raw_client.h"
@@ -38,19 +35,6 @@ using ::spccl::testing::RawClient;
 using ::spccl::testing::RawRank;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <typename Matcher>
-void ExpectRefusal(const absl::StatusOr<shm::Reply>& reply, shm::Result result,
-                   const Matcher& message) {
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, static_cast<uint32_t>(result)) << reply->message;
-  EXPECT_THAT(std::string(shm::TextOf(reply->message)), message);
-}
-
-void ExpectSuccess(const absl::StatusOr<shm::Reply>& reply) {
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, 0u) << reply->message;
-}
 
 absl::StatusOr<shm::Reply> RegisterFd(RawClient& client, int fd, uint64_t size_bytes) {
   shm::Request request = client.Make(shm::RequestType::kRegisterMemfd);
@@ -157,43 +141,6 @@ TEST(SessionTest, SessionsOverTheLimitAreToldSo) {
   EXPECT_THAT(RawClient::Open(env.socket_path()),
               FailsWith(absl::StatusCode::kInternal, HasSubstr("(limits.sessions)")));
   EXPECT_THAT(first.UniqueId(), IsOk());
-}
-
-// Connects as another user: the system call itself changes the calling thread only.
-absl::StatusOr<RawClient> OpenAs(uid_t uid, const std::string& socket_path) {
-  return std::async(std::launch::async,
-                    [&]() -> absl::StatusOr<RawClient> {
-                      if (::syscall(SYS_setresuid, uid, uid, uid) != 0) {
-                        return ErrnoStatus(errno, "setresuid");
-                      }
-                      return RawClient::Open(socket_path);
-                    })
-      .get();
-}
-
-void LetOthersIn(const DaemonEnv& env) {
-  std::filesystem::permissions(std::filesystem::path(env.socket_path()).parent_path(),
-                               std::filesystem::perms(0755));
-}
-
-TEST(SessionTest, OneUserLeavesSessionsToOthers) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  constexpr uid_t kUser = 65534, kOther = 65533;
-  CoreOptions options;
-  options.limits.sessions = 8;
-  DaemonEnv env(options);
-  LetOthersIn(env);
-  std::vector<RawClient> clients;
-  for (int i = 0; i < 6; ++i) {
-    auto client = OpenAs(kUser, env.socket_path());
-    ASSERT_THAT(client, IsOk());
-    clients.push_back(*std::move(client));
-  }
-  EXPECT_THAT(OpenAs(kUser, env.socket_path()),
-              FailsWith(absl::StatusCode::kInternal, AllOf(HasSubstr("uid 65534 has 6 sessions"),
-                                                           HasSubstr("limits.sessions"))));
-  EXPECT_THAT(OpenAs(kOther, env.socket_path()), IsOk());
-  EXPECT_THAT(RawClient::Open(env.socket_path()), IsOk());
 }
 
 TEST(SessionTest, ADrainingDaemonTakesNoSessionsAndCommunicators) {
@@ -432,25 +379,6 @@ TEST(CommInitTest, CommunicatorsOverTheLimitAreToldSo) {
   ExpectSuccess(client.Call(client.MakeCommInit(*client.UniqueId(), 1, 0)));
   ExpectRefusal(client.Call(client.MakeCommInit(*client.UniqueId(), 1, 0)),
                 shm::Result::kSystemError, HasSubstr("its limit (limits.communicators)"));
-}
-
-TEST(CommInitTest, OneUserLeavesCommunicatorsToOthers) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  constexpr uid_t kUser = 65534, kOther = 65533;
-  CoreOptions options;
-  options.limits.communicators = 4;
-  DaemonEnv env(options);
-  LetOthersIn(env);
-  auto client = OpenAs(kUser, env.socket_path()), other = OpenAs(kOther, env.socket_path());
-  ASSERT_THAT(client, IsOk());
-  ASSERT_THAT(other, IsOk());
-  for (int i = 0; i < 3; ++i) {
-    ExpectSuccess(client->Call(client->MakeCommInit(*client->UniqueId(), 1, 0)));
-  }
-  ExpectRefusal(
-      client->Call(client->MakeCommInit(*client->UniqueId(), 1, 0)), shm::Result::kSystemError,
-      AllOf(HasSubstr("uid 65534 has 3 communicators"), HasSubstr("limits.communicators")));
-  ExpectSuccess(other->Call(other->MakeCommInit(*other->UniqueId(), 1, 0)));
 }
 
 // The descriptor beside the reply.

@@ -51,7 +51,7 @@ shm::Submission Slot(Ring& ring, size_t rank, uint64_t count) {
   return AllReduceSlot(ring.ranks[rank], ring.buffers[rank], count, 0, count * sizeof(float));
 }
 
-void ExpectSuccess(RawRank& rank) {
+void ExpectRankSucceeds(RawRank& rank) {
   const auto completion = rank.client.AwaitCompletion();
   ASSERT_TRUE(completion.has_value());
   EXPECT_EQ(completion->result, 0u) << completion->message;
@@ -111,7 +111,7 @@ TEST(CoreTest, RunsEveryOperation) {
       ASSERT_TRUE(ring.ranks[r].client.Push(slot));
     }
     for (size_t r = 0; r < 2; ++r) {
-      ExpectSuccess(ring.ranks[r]);
+      ExpectRankSucceeds(ring.ranks[r]);
       const float* const output = ring.buffers[r].as<float>(4096);
       for (uint64_t i = 0; i < kCount; ++i) {
         switch (static_cast<OpKind>(op)) {
@@ -145,7 +145,7 @@ TEST(CoreTest, OperationsWithoutElementsComplete) {
     slot.send = slot.recv = {};
     ASSERT_TRUE(ring.ranks[r].client.Push(slot));
   }
-  for (RawRank& rank : ring.ranks) ExpectSuccess(rank);
+  for (RawRank& rank : ring.ranks) ExpectRankSucceeds(rank);
 }
 
 TEST(CoreTest, APipelineOfOperationsRunsInOrder) {
@@ -164,7 +164,7 @@ TEST(CoreTest, APipelineOfOperationsRunsInOrder) {
     }
   }
   for (int step = 0; step < kSteps; ++step) {
-    for (RawRank& rank : ring.ranks) ExpectSuccess(rank);
+    for (RawRank& rank : ring.ranks) ExpectRankSucceeds(rank);
   }
   for (RawBuffer& buffer : ring.buffers) {
     EXPECT_EQ(buffer.as<float>()[99], static_cast<float>(1 << kSteps));
@@ -228,7 +228,7 @@ TEST(CoreTest, ReachesOrdinaryMemoryByAttach) {
     slot.recv = {.buffer_id = reply->value, .offset = 0};
     ASSERT_TRUE(ring.ranks[r].client.Push(slot));
   }
-  for (RawRank& rank : ring.ranks) ExpectSuccess(rank);
+  for (RawRank& rank : ring.ranks) ExpectRankSucceeds(rank);
   for (size_t r = 0; r < 2; ++r) {
     EXPECT_THAT(outputs[r], ::testing::Each(3.0f));
   }
@@ -369,7 +369,7 @@ TEST(CoreTest, CallersWishesReachTheTask) {
   ASSERT_THAT(buffer, IsOk());
   RawRank rank{.client = *std::move(client), .handle = static_cast<uint32_t>(reply->value)};
   ASSERT_TRUE(rank.client.Push(AllReduceSlot(rank, *buffer, 10, 0, 2048)));
-  ExpectSuccess(rank);
+  ExpectRankSucceeds(rank);
   ASSERT_EQ(gate->settings().size(), 1u);
   EXPECT_EQ(gate->settings()[0].algorithm, policy::Algorithm::kRing);
   EXPECT_EQ(gate->settings()[0].codec, policy::Codec::kCoo);

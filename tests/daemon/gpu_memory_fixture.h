@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "proto/shm/result.h"
 #include "proto/shm/socket.h"
+#include "tests/daemon/expect_reply.h"
 #include "tests/daemon/gate_hooks.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/fake_cuda/fake_library.h"
@@ -167,16 +168,5 @@ class GpuMemoryTest : public ::testing::Test {
   std::unique_ptr<DaemonEnv> env_;
   spcclFakeHoldings before_;
 };
-
-inline void ExpectSuccess(const absl::StatusOr<shm::Reply>& reply) {
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, 0u) << reply->message;
-}
-inline void ExpectRefusal(const absl::StatusOr<shm::Reply>& reply, shm::Result result,
-                          const std::string& message) {
-  ASSERT_THAT(reply, IsOk());
-  EXPECT_EQ(reply->result, static_cast<uint32_t>(result)) << reply->message;
-  EXPECT_THAT(std::string(shm::TextOf(reply->message)), ::testing::HasSubstr(message));
-}
 
 }  // namespace spccl::daemon

@@ -24,6 +24,8 @@
 namespace spccl::daemon {
 namespace {
 
+using ::testing::HasSubstr;
+
 TEST_F(GpuMemoryTest, ALegacyHandleIsOpenedOnceAndShown) {
   RawClient client = Open(*env_);
   const auto first = client.Call(IpcRequest(client));
@@ -68,7 +70,7 @@ TEST_F(GpuMemoryTest, MemoryOfSeveralPiecesIsOpenedEachTime) {
 TEST_F(GpuMemoryTest, WhatDoesNotFitTogetherIsRefused) {
   RawClient client = Open(*env_);
   const auto refused = [&](shm::Request request, const std::vector<int>& fds, const char* message) {
-    ExpectRefusal(client.Call(request, fds), shm::Result::kInvalidArgument, message);
+    ExpectRefusal(client.Call(request, fds), shm::Result::kInvalidArgument, HasSubstr(message));
   };
   using Body = decltype(shm::Request{}.register_cuda);
   const auto ipc = [&](const std::function<void(Body&)>& change) {
@@ -114,7 +116,7 @@ TEST_F(GpuMemoryTest, AGpuThatIsNotSeenIsNamed) {
   shm::Request request = IpcRequest(client);
   std::memset(request.register_cuda.gpu, 0xAB, sizeof request.register_cuda.gpu);
   ExpectRefusal(client.Call(request), shm::Result::kInvalidUsage,
-                "GPU-abababab-abab-abab-abab-abababababab");
+                HasSubstr("GPU-abababab-abab-abab-abab-abababababab"));
 }
 
 TEST_F(GpuMemoryTest, ItsOwnMemoryIsNotOpened) {
@@ -125,7 +127,8 @@ TEST_F(GpuMemoryTest, ItsOwnMemoryIsNotOpened) {
   gpu.Must(gpu.driver().IpcGetMemHandle(&handle, reinterpret_cast<uint64_t>(memory)));
   shm::Request request = IpcRequest(client);
   std::memcpy(request.register_cuda.ipc_handle, handle.reserved, sizeof handle.reserved);
-  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument, "could not be opened");
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidArgument,
+                HasSubstr("could not be opened"));
   gpu.Free(memory);
 }
 
@@ -137,7 +140,8 @@ TEST_F(GpuMemoryTest, BytesCountForTheLimits) {
   DaemonEnv env(options, &hooks);
   RawClient client = Open(env);
   ExpectSuccess(client.Call(IpcRequest(client)));
-  ExpectRefusal(client.Call(IpcRequest(client)), shm::Result::kSystemError, "limits.buffer_bytes");
+  ExpectRefusal(client.Call(IpcRequest(client)), shm::Result::kSystemError,
+                HasSubstr("limits.buffer_bytes"));
 }
 
 TEST_F(GpuMemoryTest, AProcessHasSoManyRequestsOpenAtATime) {
@@ -151,7 +155,7 @@ TEST_F(GpuMemoryTest, AProcessHasSoManyRequestsOpenAtATime) {
     ASSERT_THAT(client.Send(requests.back(), Descriptors()), IsOk());
   }
   ExpectRefusal(client.AwaitReply(requests.back().request_id), shm::Result::kSystemError,
-                "16 requests");
+                HasSubstr("16 requests"));
   may_go = true;
   may_go.notify_all();
   requests.pop_back();
@@ -192,7 +196,7 @@ TEST_F(GpuMemoryTest, OrderMemoryThatIsBeingMadeIsNotAskedForAgain) {
   const shm::Request first = client.Make(shm::RequestType::kOrderMemory);
   ASSERT_THAT(client.Send(first), IsOk());
   ExpectRefusal(client.Call(client.Make(shm::RequestType::kOrderMemory)), shm::Result::kSystemError,
-                "still being made");
+                HasSubstr("still being made"));
   may_go = true;
   may_go.notify_all();
   ExpectSuccess(client.AwaitReply(first.request_id));
@@ -341,7 +345,7 @@ TEST(NoGpuTest, GpuMemoryIsRefusedAndOrderMemoryIsNot) {
   request.register_cuda.size_bytes = 4096;
   request.register_cuda.kind = shm::CudaHandleKind::kIpc;
   request.register_cuda.pieces = 1;
-  ExpectRefusal(client.Call(request), shm::Result::kInvalidUsage, "uses no GPU");
+  ExpectRefusal(client.Call(request), shm::Result::kInvalidUsage, HasSubstr("uses no GPU"));
   ExpectSuccess(client.Call(client.Make(shm::RequestType::kOrderMemory)));
 }
 
