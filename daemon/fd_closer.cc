@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <deque>
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -71,10 +73,10 @@ void DoNotLinger(int fd) {
 
 void ClosePackets(int socket) {
   while (HasPassed(socket)) {
-    std::array<std::byte, 1> bytes;
+    std::array<std::byte, 4096> bytes;
     const absl::StatusOr<shm::Packet> packet =
         shm::ReceivePacket(socket, bytes.data(), bytes.size());
-    if (!packet.ok() || packet->fds.empty()) return;
+    if (!packet.ok() || (packet->fds.empty() && packet->bytes == 0)) return;
     for (const UniqueFd& fd : packet->fds) DoNotLinger(fd.get());
   }
 }
@@ -106,10 +108,14 @@ struct FdCloser::State {
   const FdCloserHooks hooks;
   std::mutex mutex;
   std::map<uid_t, User> users;  // of whom something waits
+  bool lacks_threads = false;   // said once
 };
 
 FdCloser::FdCloser(Reaper* reaper, FdCloserHooks hooks)
-    : reaper_(reaper), most_(HalfOfWhatMayBeOpen()), state_(new State{.hooks = std::move(hooks)}) {}
+    : reaper_(reaper),
+      most_(HalfOfWhatMayBeOpen()),
+      most_of_a_user_(std::min(kMostAtOnce, most_ / 2)),
+      state_(new State{.hooks = std::move(hooks)}) {}
 
 FdCloser::~FdCloser() = default;
 
@@ -134,7 +140,7 @@ bool FdCloser::IsFullOf(uid_t user) const {
   if (found == state_->users.end()) return false;
   const std::deque<State::Entry>& entries = found->second.entries;
   // That there are some is no fault; that they do not get on is.
-  const bool full = entries.size() >= kMostAtOnce ||
+  const bool full = entries.size() >= most_of_a_user_ ||
                     (entries.size() >= kMostOfAUser &&
                      state_->hooks.now_ns() - entries.front().since_ns > kPatienceNs);
   if (full) Start(state_, user);  // of such a one no more is added, which would
@@ -166,7 +172,9 @@ void FdCloser::Start(const std::shared_ptr<State>& state, uid_t user) {
   try {
     state->hooks.start([state, user] { Run(state, user); });
     has_thread = true;
+    state->lacks_threads = false;
   } catch (const std::system_error& error) {
+    if (std::exchange(state->lacks_threads, true)) return;
     Log(LogLevel::kWarning, "session", "no thread to close what clients have passed",
         {{"error", error.what()}});
   }

@@ -34,7 +34,7 @@ class FdCloser {
   // So many of one user's may wait to be closed, where the first has waited for a second; then it
   // is to pass no more.
   static constexpr size_t kMostOfAUser = 256;
-  // So many may at all.
+  // So many of one user's may at all, or half of what all users may have, where that is less.
   static constexpr size_t kMostAtOnce = 4 * kMostOfAUser;
 
   // `reaper` is borrowed: it closes shared memory, which waits for nobody but may be much to free.
@@ -66,7 +66,7 @@ class FdCloser {
   void Add(uid_t user, UniqueFd fd, bool holds_packets);
 
   Reaper* const reaper_;
-  const size_t most_;
+  const size_t most_, most_of_a_user_;
   const std::shared_ptr<State> state_;  // the threads' too, which may outlive this
 };
 

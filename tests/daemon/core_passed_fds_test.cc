@@ -20,6 +20,7 @@
 #include "tests/daemon/gate_hooks.h"
 #include "tests/daemon/lingering_socket.h"
 #include "tests/daemon/open_client.h"
+#include "tests/daemon/other_user.h"
 #include "tests/support/daemon_env.h"
 #include "tests/support/pass_rights.h"
 #include "tests/support/raw_client.h"
@@ -152,34 +153,43 @@ TEST(PassedFdsTest, WhoHasPassedTooManyThatCannotBeClosedIsNotServed) {
 
 // Of no user can it be known what it passes before its connection is accepted.
 TEST(PassedFdsTest, WhereTooManyCannotBeClosedConnectionsWait) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   std::optional<DaemonEnv> env;
   {
     const DescriptorLimit limit(512);
     env.emplace();
   }
-  RawClient client = Open(*env);
-  LingeringSocket lingering = MakeLingeringSocket();
-  UniqueFd holder = MakeHolderOf(std::move(lingering.socket));
+  LetOthersIn(*env);
+  RawClient clients[] = {OpenAs(kUser, env->socket_path()).value(),
+                         OpenAs(kOther, env->socket_path()).value()};
+  LingeringSocket lingering[] = {MakeLingeringSocket(), MakeLingeringSocket()};
   const UniqueFd other(::eventfd(0, EFD_CLOEXEC));
   const auto gate = std::make_shared<Gate>();
   const auto subscription = HoldCore(*env, gate);
-  ASSERT_THAT(client.Send(MakeRegister(client, 0), {holder.get()}), IsOk());
-  holder.Reset();
-  shm::Request request;
-  for (size_t passed = 1; passed < 256; passed += shm::kMaxPassedFds) {
-    request = MakeRegister(client, shm::kMaxPassedFds);
-    ASSERT_THAT(client.Send(request, std::vector<int>(shm::kMaxPassedFds, other.get())), IsOk());
+  shm::Request last[2];
+  for (int user = 0; user < 2; ++user) {
+    const UniqueFd holder = MakeHolderOf(std::move(lingering[user].socket));
+    ASSERT_THAT(clients[user].Send(MakeRegister(clients[user], 0), {holder.get()}), IsOk());
+    for (size_t passed = 1; passed < 128; passed += shm::kMaxPassedFds) {
+      last[user] = MakeRegister(clients[user], shm::kMaxPassedFds);
+      ASSERT_THAT(clients[user].Send(last[user], std::vector<int>(shm::kMaxPassedFds, other.get())),
+                  IsOk());
+    }
   }
   ::testing::internal::CaptureStderr();
   gate->Open();
-  EXPECT_THAT(client.AwaitReply(request.request_id), IsOk());
+  for (int user = 0; user < 2; ++user) {
+    EXPECT_THAT(clients[user].AwaitReply(last[user].request_id), IsOk());
+  }
   auto late = RawClient::Connect(env->socket_path());
   // A turn of the core's that begins later: it has seen that one waits.
   for (int i = 0; i < 2; ++i) EXPECT_THAT(env->core().GetSnapshot(), IsOk());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::HasSubstr("connections wait error=\"users have passed too many"));
-  lingering.reader.Reset();
-  lingering.listener.Reset();
+  for (LingeringSocket& each : lingering) {
+    each.reader.Reset();
+    each.listener.Reset();
+  }
   ASSERT_THAT(late, IsOk());
   EXPECT_THAT(late->Hello(), IsOk());
 }

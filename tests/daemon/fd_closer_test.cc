@@ -172,6 +172,21 @@ TEST(FdCloserTest, WhatIsBesideAStreamsBytesIsNotClosedByTheCaller) {
   }
 }
 
+// The thread that closes finds them, and tells them not to linger.
+TEST(FdCloserTest, WhatIsBehindAStreamsBytesDoesNotLinger) {
+  FdCloser closer(nullptr);
+  LingeringSocket lingering = MakeLingeringSocket();
+  Session stream(SOCK_STREAM);
+  const std::string much(10'000, 'x');
+  ASSERT_TRUE(shm::SendPacket(stream.client.get(), much.data(), much.size()).ok());
+  ASSERT_TRUE(shm::SendPacket(stream.client.get(), "x", 1, {lingering.socket.get()}).ok());
+  lingering.socket.Reset();
+  closer.CloseSocket(kUser, std::move(stream.server));
+  Pipe behind;
+  closer.Close(kUser, std::move(behind.write));
+  EXPECT_TRUE(AwaitEnd(behind.read));
+}
+
 TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
   Reaper reaper;
   std::optional<FdCloser> closer;
@@ -262,6 +277,20 @@ TEST_F(FdCloserByHandTest, AUserIsFullWhereVeryManyWait) {
   EXPECT_FALSE(closer_.IsFullOf(kUser));
   Pass(1);
   EXPECT_TRUE(closer_.IsFullOf(kUser));
+}
+
+// Of few descriptors one user leaves others half of those that may wait.
+TEST(FdCloserTest, AUserIsFullWhereItHasHalfOfAllThatMayWait) {
+  std::optional<FdCloser> closer;
+  {
+    const DescriptorLimit limit(512);
+    closer.emplace(nullptr, FdCloserHooks{.start = [](const std::function<void()>&) {}});
+  }
+  for (size_t i = 0; i < 127; ++i) closer->Close(kUser, OpenAny());
+  EXPECT_FALSE(closer->IsFullOf(kUser));
+  closer->Close(kUser, OpenAny());
+  EXPECT_TRUE(closer->IsFullOf(kUser));
+  EXPECT_FALSE(closer->IsFull());
 }
 
 TEST_F(FdCloserByHandTest, AUserOfWhomNoneAreClosedForWantOfThreadsIsFullUntilThereIsOne) {
