@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/counted.h"
 #include "ctl/context.h"
 #include "ctl/doctor.h"
 
@@ -28,7 +29,9 @@ void PrintChecks(const std::vector<Check>& checks, std::ostream* out) {
   std::vector<std::string> counts;
   for (const Verdict verdict :
        {Verdict::kFailed, Verdict::kWarning, Verdict::kOk, Verdict::kSkipped}) {
-    counts.push_back(absl::StrCat(CountOf(verdict, checks), " ", NameOf(verdict)));
+    const size_t count = CountOf(verdict, checks);
+    counts.push_back(verdict == Verdict::kWarning ? Counted(count, NameOf(verdict))
+                                                  : absl::StrCat(count, " ", NameOf(verdict)));
   }
   *out << absl::StrJoin(counts, ", ") << "\n";
 }
@@ -42,8 +45,7 @@ absl::Status RunDoctor(Context& context, const std::string& config_path) {
   }
   const size_t failed = CountOf(Verdict::kFailed, checks);
   if (failed == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(failed, failed == 1 ? " check failed" : " checks failed"));
+  return absl::FailedPreconditionError(absl::StrCat(Counted(failed, "check"), " failed"));
 }
 
 }  // namespace

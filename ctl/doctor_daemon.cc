@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/version.h"
 #include "ctl/doctor.h"
 #include "ctl/render.h"
@@ -208,7 +209,7 @@ Check CheckConfig(const absl::StatusOr<DaemonConfig>& config, const absl::Status
   if (!refused) {
     check.found = config->path.empty()
                       ? "no file: defaults and flags"
-                      : absl::StrCat(config->path, ", ", config->fields.size(), " fields");
+                      : absl::StrCat(config->path, ", ", Counted(config->fields.size(), "field"));
     if (!judged.ok()) {
       absl::StrAppend(&check.found, "; only its syntax was checked, spccld cannot be asked: ",
                       Printable(std::string(judged.message())));

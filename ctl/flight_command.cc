@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/read_file.h"
 #include "base/status.h"
 #include "ctl/client.h"
@@ -137,7 +138,7 @@ absl::Status RunTrace(Context& context, const RecordSource& source, const TraceO
   if (context.json()) {
     context.PrintJson({{"file", options.out}, {"events", events}});
   } else {
-    context.out() << events << " events in " << options.out
+    context.out() << Counted(events, "event") << " in " << options.out
                   << ": open it in https://ui.perfetto.dev\n";
   }
   return absl::OkStatus();

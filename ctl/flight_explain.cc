@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/counted.h"
 #include "ctl/flight_view.h"
 #include "ctl/render.h"
 
@@ -138,9 +139,9 @@ void Finder::SayPosted(const FlightView& view) {
     if (post.posted_ns() >= last) last_rank = post.rank();
     last = std::max(last, post.posted_ns());
   }
-  std::string text =
-      absl::StrCat(FlightView::NamesOf(ranks), On(view), ranks.size() == 1 ? " has" : " have",
-                   " posted it, the first ", HumanSeconds(view.SecondsSince(first)), " ago");
+  std::string text = absl::StrCat(
+      FlightView::NamesOf(ranks), On(view), ranks.size() == 1 ? " has" : " have", " posted it, ",
+      ranks.size() == 1 ? "" : "the first ", HumanSeconds(view.SecondsSince(first)), " ago");
   const double spread = static_cast<double>(last - first) * 1e-9;
   if (view.Runs() && spread > kLateSeconds) {
     absl::StrAppend(&text, "; rank ", last_rank, " posted late, ", HumanSeconds(spread),
@@ -194,8 +195,7 @@ const FlightDoing* Oldest(const FlightRecord& record, FlightDoing::Kind kind) {
 void Finder::SayWaits(const FlightView& view, const FlightDoing& wait, const FlightNode* node) {
   const bool frame = wait.kind() == FlightDoing::KIND_WAITS_FOR_FRAME;
   std::string text =
-      absl::StrCat("rank ", wait.rank(), On(view), " waits in ", wait.count(),
-                   wait.count() == 1 ? " slice" : " slices",
+      absl::StrCat("rank ", wait.rank(), On(view), " waits in ", Counted(wait.count(), "slice"),
                    frame ? " for frames from" : " for room on the link to", " rank ", wait.peer());
   if (node != nullptr) absl::StrAppend(&text, " on ", Printable(node->name()));
   if (wait.since_ns() != 0) {
@@ -362,8 +362,7 @@ Explanation Finder::Find() {
 // "" if nothing has changed.
 std::string ChangeOf(const FlightRecord& first, const FlightRecord& second) {
   const uint64_t from = FlightView(first).At(), to = FlightView(second).At();
-  if (to > from)
-    return absl::StrCat(to - from, to - from == 1 ? " operation" : " operations", " ended");
+  if (to > from) return absl::StrCat(Counted(to - from, "operation"), " ended");
   if (first.has_running() != second.has_running()) return "the operation began";
   if (second.progress() != first.progress()) {
     return absl::StrCat("the operation did ", second.progress() - first.progress(), " steps");

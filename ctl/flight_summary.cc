@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/counted.h"
 #include "ctl/flight_view.h"
 #include "ctl/render.h"
 
@@ -137,24 +138,24 @@ void PrintWaits(const v1::FlightRecord& record, std::ostream* out) {
 std::string SummaryOf(const v1::FlightRecord& record) {
   std::ostringstream out;
   out << "communicator " << record.comm_id() << " of job " << Printable(record.job_id()) << " (uid "
-      << record.uid() << "): " << record.ranks() << " ranks";
+      << record.uid() << "): " << Counted(record.ranks(), "rank");
   if (record.nodes_size() > 1) out << " on " << record.nodes_size() << " nodes";
   out << ", " << Printable(record.state()) << "\n";
   if (!record.node().empty()) out << "as seen by " << Printable(record.node()) << "\n";
   if (!record.reason().empty()) out << "kept because: " << Printable(record.reason()) << "\n";
   if (!record.error().empty()) out << "it failed: " << Printable(record.error()) << "\n";
   if (record.ended_size() > 0) {
-    out << record.ended_size() << " operations kept, #" << record.ended(0).sequence() << " to #"
-        << record.ended(record.ended_size() - 1).sequence() << "; " << record.spans_size()
-        << " spans of work and waits\n";
+    out << Counted(record.ended_size(), "operation") << " kept, #" << record.ended(0).sequence()
+        << " to #" << record.ended(record.ended_size() - 1).sequence() << "; "
+        << Counted(record.spans_size(), "span") << " of work and waits\n";
   }
   if (record.has_running()) {
     out << "runs: #" << record.running().sequence() << ", " << Printable(record.running().what())
         << ", " << record.taken() << " of " << record.total() << " slices\n";
   }
   if (record.waiting_size() > 0) {
-    const bool one = record.waiting_size() == 1;
-    out << record.waiting_size() << (one ? " operation waits" : " operations wait") << ", from #"
+    out << Counted(record.waiting_size(), "operation")
+        << (record.waiting_size() == 1 ? " waits" : " wait") << ", from #"
         << record.waiting(0).sequence() << " on\n";
   }
   PrintOperations(record, &out);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -57,11 +58,11 @@ absl::Status RunEnd(Context& context, const JobOptions& options) {
   }
   context.out() << "ended " << Printable(response.job_id())
                 << (response.was_registered() ? "" : " (it was not registered)") << ": closed "
-                << response.sessions() << " sessions and " << response.communicators()
-                << " communicators with "
+                << Counted(response.sessions(), "session") << " and "
+                << Counted(response.communicators(), "communicator") << " with "
                 << HumanBytes(static_cast<double>(response.buffer_bytes())) << " of buffers; "
-                << response.registered_left() << " jobs and " << response.sessions_left()
-                << " sessions are left\n";
+                << Counted(response.registered_left(), "job") << " and "
+                << Counted(response.sessions_left(), "session") << " left\n";
   return absl::OkStatus();
 }
 

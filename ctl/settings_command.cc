@@ -3,6 +3,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -89,7 +90,7 @@ void Report(const Request& request, const Response& response, const ScopeOptions
     return;
   }
   context->out() << scope.Name() << ": in force from the next operation on, for "
-                 << response.communicators() << " communicators now\n";
+                 << Counted(response.communicators(), "communicator") << " now\n";
   if (!scope.job.empty() && response.communicators() == 0) {
     context->out() << "(no such job has a communicator now"
                    << (keeps ? ": kept for when one has)\n" : ")\n");

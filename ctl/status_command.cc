@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "base/version.h"
 #include "ctl/client.h"
@@ -95,12 +96,14 @@ void PrintStatus(const v1::GetStatusResponse& response, Context* context) {
                  << ", pid " << status.pid() << ", up " << HumanSeconds(status.uptime_seconds())
                  << "\n"
                  << "boot id       " << response.boot_id() << "\n"
-                 << "work          " << status.channels() << " channels, codecs "
+                 << "work          " << Counted(status.channels(), "channel") << ", codecs "
                  << Printable(status.codec_target()) << ", last progress "
                  << HumanSeconds(status.last_progress_seconds()) << " ago\n"
-                 << "clients       " << status.sessions() << " sessions, " << status.jobs()
-                 << " jobs, " << status.communicators() << " communicators, " << status.buffers()
-                 << " buffers (" << HumanBytes(static_cast<double>(status.buffer_bytes())) << ")\n";
+                 << "clients       " << Counted(status.sessions(), "session") << ", "
+                 << Counted(status.jobs(), "job") << ", "
+                 << Counted(status.communicators(), "communicator") << ", "
+                 << Counted(status.buffers(), "buffer") << " ("
+                 << HumanBytes(static_cast<double>(status.buffer_bytes())) << ")\n";
   PrintGpus(status.gpus(), context);
   PrintCounters(status.counters(), context);
   if (!status.administrator()) {

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -28,7 +29,7 @@ void PrintEvent(const v1::StreamEventsResponse& response, Context* context) {
     return;
   }
   const v1::Event& event = response.event();
-  if (response.lost() > 0) context->out() << "(" << response.lost() << " events lost)\n";
+  if (response.lost() > 0) context->out() << "(" << Counted(response.lost(), "event") << " lost)\n";
   context->out() << TimeText(event.unix_nanos()) << " #" << event.sequence() << " "
                  << Printable(event.kind());
   if (!event.job_id().empty()) context->out() << " job=" << Printable(event.job_id());

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/control_service.h"
@@ -82,9 +83,10 @@ grpc::Status ControlService::EndJob(grpc::ServerContext* context, const v1::EndJ
       LogLeftOnDisk(job.id(), forgotten);
     }
     if (was_registered || ended.sessions > 0) {
-      core_->RecordEvent(JobEvent("job-ended", job,
-                                  absl::StrCat(ended.sessions, " sessions and ",
-                                               ended.communicators, " communicators were left")));
+      core_->RecordEvent(
+          JobEvent("job-ended", job,
+                   absl::StrCat(Counted(ended.sessions, "session"), " and ",
+                                Counted(ended.communicators, "communicator"), " were left")));
     }
     SPCCL_ASSIGN_OR_RETURN(const Snapshot now, core_->GetSnapshot());
     response->set_boot_id(BootIdText(now.core.boot_id));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "collective/transport/frame_pool.h"
 #include "daemon/engine.h"
@@ -158,7 +159,7 @@ void Engine::AnnounceReady(CommEntry& entry) {
     if (session != nullptr) Reply(*session, member.request_id, absl::OkStatus(), member.handle);
   }
   Record("comm-ready", comm.job_id(), comm.id(), comm.uid(),
-         absl::StrCat("communicator ", comm.id(), " of ", comm.ranks(), " ranks",
+         absl::StrCat("communicator ", comm.id(), " of ", Counted(comm.ranks(), "rank"),
                       entry.group ? absl::StrCat(" on ", entry.group->nodes.size(), " nodes") : "",
                       GpuRouteOf(entry)));
 }

@@ -92,7 +92,7 @@ TEST_F(ContextTest, WhatIsWrongIsNamed) {
 TEST_F(ContextTest, SettingsOfAnUnknownJobAreSaidToWait) {
   EXPECT_THAT(Tool({"algo", "set", "ring", "--job", "nobody"}).out, HasSubstr("no such job"));
   EXPECT_THAT(Tool({"algo", "set", "ring", "--job", "job-41"}).out,
-              AllOf(HasSubstr("for 1 communicators"), Not(HasSubstr("no such job"))));
+              AllOf(HasSubstr("for 1 communicator now"), Not(HasSubstr("no such job"))));
   for (const char* what : {"threshold", "algo", "codec"}) {
     const ToolRun none = Tool({what, "get", "--job", "nobody"});
     EXPECT_EQ(none.code, kFine);

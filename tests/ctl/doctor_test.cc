@@ -152,7 +152,7 @@ TEST(DoctorTest, Configuration) {
   EXPECT_THAT(bad.found, HasSubstr("x.toml:3:1"));
   EXPECT_EQ(CheckConfig(absl::PermissionDeniedError("closed"), taken).verdict, Verdict::kSkipped);
   const DaemonConfig file{.path = "/etc/x.toml", .fields = {{"op_timeot", "1m"}}};
-  EXPECT_EQ(CheckConfig(file, taken).found, "/etc/x.toml, 1 fields");
+  EXPECT_EQ(CheckConfig(file, taken).found, "/etc/x.toml, 1 field");
   const Check refused = CheckConfig(file, absl::InvalidArgumentError("unknown field op_timeot"));
   EXPECT_EQ(refused.verdict, Verdict::kFailed);
   EXPECT_EQ(refused.found, "unknown field op_timeot");

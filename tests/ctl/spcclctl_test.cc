@@ -266,7 +266,7 @@ TEST_F(SpcclctlTest, RegistersJobsAndEndsThem) {
   EXPECT_EQ(
       Tool(command("end")).output,
       "ended u4711.j77: closed 0 sessions and 0 communicators with 0 B of buffers; 0 jobs and "
-      "0 sessions are left\n");
+      "0 sessions left\n");
   EXPECT_THAT(Tool(command("end")).output, HasSubstr("it was not registered"));
 }
 
