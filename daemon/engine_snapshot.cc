@@ -1,6 +1,7 @@
 // What the control services see.
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -137,6 +138,8 @@ Snapshot Engine::MakeSnapshot() const {
                                       .members = MembersOf(comm),
                                       .nodes = NodesOf(*entry, nodes_)});
   }
+  std::ranges::sort(snapshot.buffers, {}, &BufferInfo::id);
+  std::ranges::sort(snapshot.comms, {}, &CommInfo::id);
   return snapshot;
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/core.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -349,6 +350,23 @@ TEST(CoreTest, ALateRankIsNamedWhenTheTimeIsUp) {
     ExpectError(ring.ranks[r], shm::Result::kRemoteError,
                 AllOf(HasSubstr("waiting for rank 2 (pid "), HasSubstr("operation 0")));
   }
+}
+
+TEST(CoreTest, CommunicatorsAndBuffersAreShownInTheOrderOfTheirNumbers) {
+  DaemonEnv env;
+  std::vector<std::vector<RawRank>> comms;
+  for (int i = 0; i < 8; ++i) {
+    auto ranks = FormComm(env.socket_path(), 1);
+    ASSERT_THAT(ranks, IsOk());
+    for (int j = 0; j < 2; ++j) ASSERT_THAT((*ranks)[0].client.Allocate(4096), IsOk());
+    comms.push_back(*std::move(ranks));
+  }
+  const auto snapshot = env.core().GetSnapshot();
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(snapshot->comms.size(), 8u);
+  EXPECT_TRUE(std::ranges::is_sorted(snapshot->comms, {}, &CommInfo::id));
+  EXPECT_EQ(snapshot->buffers.size(), 16u);
+  EXPECT_TRUE(std::ranges::is_sorted(snapshot->buffers, {}, &BufferInfo::id));
 }
 
 TEST(CoreTest, CallersWishesReachTheTask) {
