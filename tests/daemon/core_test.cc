@@ -391,6 +391,11 @@ TEST(CoreTest, CallersWishesReachTheTask) {
   ASSERT_EQ(gate->settings().size(), 1u);
   EXPECT_EQ(gate->settings()[0].algorithm, policy::Algorithm::kRing);
   EXPECT_EQ(gate->settings()[0].codec, policy::Codec::kCoo);
+  const auto snapshot = env.core().GetSnapshot();
+  ASSERT_THAT(snapshot, IsOk());
+  ASSERT_EQ(snapshot->comms.size(), 1u);
+  EXPECT_EQ(snapshot->comms[0].wishes.algorithm, policy::Algorithm::kRing);
+  EXPECT_EQ(snapshot->comms[0].wishes.codec, policy::Codec::kCoo);
 }
 
 TEST(CoreTest, AnOperatorsWordOnTheCommunicatorWinsOverItsCallers) {
