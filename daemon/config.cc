@@ -18,8 +18,9 @@ namespace {
 
 std::string Unknown(std::string_view kind, const std::string& name,
                     const std::vector<std::string>& known) {
-  return absl::StrCat("unknown ", View(kind), " ", name, "; the nearest known one is ",
-                      NearestName(name, known));
+  const std::string nearest = NearestName(name, known);
+  return absl::StrCat("unknown ", View(kind), " ", name,
+                      nearest.empty() ? "" : "; the nearest known one is ", nearest);
 }
 
 // Whether some field's name goes on after this one: "log" of "log.level".
@@ -77,8 +78,9 @@ void AddFlags(CLI::App* app, Flags* flags, std::map<const Field*, CLI::Option*>*
     std::string* value = &flags->values[&field];
     const std::string help = absl::StrCat(field.info.help, " Default: ", field.info.default_value);
     const bool boolean = Accepts(field, TomlType::kBoolean);
-    (*options)[&field] = boolean ? app->add_flag(field.info.flag, *value, help)
-                                 : app->add_option(field.info.flag, *value, help)->type_name("");
+    (*options)[&field] = boolean
+                             ? app->add_flag(field.info.flag, *value, help)
+                             : app->add_option(field.info.flag, *value, help)->type_name("VALUE");
   }
 }
 

@@ -383,10 +383,11 @@ std::string Refusal(const Field& field, std::string_view found) {
 }
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
-  return *std::min_element(candidates.begin(), candidates.end(),
-                           [name](const std::string& a, const std::string& b) {
-                             return Edits(name, a) < Edits(name, b);
-                           });
+  const std::string& nearest = *std::min_element(
+      candidates.begin(), candidates.end(), [name](const std::string& a, const std::string& b) {
+        return Edits(name, a) < Edits(name, b);
+      });
+  return Edits(name, nearest) <= name.size() / 3 ? nearest : "";
 }
 
 }  // namespace spccl::daemon

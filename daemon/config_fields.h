@@ -51,7 +51,7 @@ bool Accepts(const Field& field, TomlType type);
 // The message for a value that was refused: "log.level: found the string "x", expected ...".
 std::string Refusal(const Field& field, std::string_view found);
 
-// The candidate with the fewest edits to `name`.
+// The candidate with the fewest edits to `name`, if they are few; else empty.
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace spccl::daemon

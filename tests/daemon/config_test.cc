@@ -143,7 +143,7 @@ TEST(ConfigTest, UnknownFieldsNameTheNearest) {
   EXPECT_EQ(MessageOf("[thresholds.pici]\nintre = 0.5"),
             "f.toml:2:1: unknown field thresholds.pici.intre; the nearest known one is "
             "thresholds.pici.intra");
-  EXPECT_THAT(MessageOf("[surprise]\n"), HasSubstr("unknown field surprise"));
+  EXPECT_EQ(MessageOf("[surprise]\n"), "f.toml:1:2: unknown field surprise");  // none is near
 }
 
 TEST(ConfigTest, BrokenTomlNamesThePlace) {
@@ -287,6 +287,8 @@ TEST(ConfigTest, AnEmptyValueIsAnEmptyValue) {
 TEST(ConfigTest, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(Parse({"--chanels=3"}).status().message(),
             "unknown flag --chanels; the nearest known one is --channels");
+  EXPECT_EQ(Parse({"--channels"}).status().message(), "--channels: 1 required VALUE missing");
+  EXPECT_EQ(Parse({"--bogus"}).status().message(), "unknown flag --bogus");  // none is near
   EXPECT_FALSE(Parse({"stray"}).ok());
 }
 
