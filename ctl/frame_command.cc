@@ -237,8 +237,8 @@ absl::Status Show(Context& context, const FrameOptions& options) {
   SPCCL_ASSIGN_OR_RETURN(const FrameFile frame, ReadFrame(options.in));
   nlohmann::ordered_json json = HeaderJson(frame.header);
   json["valid"] = frame.valid.ok();
-  if (!frame.valid.ok()) json["fault"] = std::string(frame.valid.message());
   if (context.json()) {
+    if (!frame.valid.ok()) json["fault"] = std::string(frame.valid.message());
     context.PrintJson({{"frame", json}});
     return frame.valid;
   }

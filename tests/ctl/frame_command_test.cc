@@ -18,7 +18,9 @@
 namespace spccl::ctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FrameCommandTest : public ::testing::Test {
  protected:
@@ -91,8 +93,10 @@ TEST_F(FrameCommandTest, ShowSaysWhatTheHeaderSays) {
   Write("frame", frame);
   shown = RunArgs({"frame", "show", Path("frame")});
   EXPECT_EQ(shown.code, kUnhealthy);
-  EXPECT_THAT(shown.out, HasSubstr("not a valid frame"));
-  EXPECT_THAT(shown.out, HasSubstr("element_count"));
+  EXPECT_THAT(shown.err, HasSubstr("not a valid frame"));
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("element_count"), Not(HasSubstr("not a valid frame"))));
+  shown = RunArgs({"frame", "show", "-o", "json", Path("frame")});
+  EXPECT_THAT(shown.json()["frame"]["fault"].get<std::string>(), HasSubstr("not a valid frame"));
   Write("frame", std::string(100, 'x'));
   shown = RunArgs({"frame", "show", Path("frame")});
   EXPECT_EQ(shown.code, kUnhealthy);
