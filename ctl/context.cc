@@ -149,12 +149,16 @@ void AddConfigOption(CLI::App* app, std::string* path) {
 }
 
 void Context::PrintJson(nlohmann::ordered_json members) {
+  PrintJsonOfStream(std::move(members));
+  printed_json_ = true;
+}
+
+void Context::PrintJsonOfStream(nlohmann::ordered_json members) {
   nlohmann::ordered_json object = {{"schema", kSchema}};
   object.update(members);
   // Bytes that are not UTF-8 (of a file's name, say) must not end the tool.
   out() << object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
         << std::endl;
-  printed_json_ = true;
 }
 
 CLI::Option* Tree::Limit(CLI::Option* option, std::vector<std::string> values) {

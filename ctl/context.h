@@ -45,6 +45,8 @@ class Context {
   std::ostream& out() { return *out_; }
   // Writes one JSON object, with the schema before its members, on one line.
   void PrintJson(nlohmann::ordered_json members);
+  // One of a stream of them, which an error may end.
+  void PrintJsonOfStream(nlohmann::ordered_json members);
   bool printed_json() const { return printed_json_; }
 
  private:

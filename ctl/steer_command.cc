@@ -25,7 +25,7 @@ std::string TimeText(int64_t unix_nanos) {
 
 void PrintEvent(const v1::StreamEventsResponse& response, Context* context) {
   if (context->json()) {
-    context->PrintJson(ToJson(response));
+    context->PrintJsonOfStream(ToJson(response));
     return;
   }
   const v1::Event& event = response.event();

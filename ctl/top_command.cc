@@ -98,7 +98,7 @@ void PrintJson(const v1::Telemetry& now, const std::vector<Row>& rows, Context* 
                                    {"wire_bytes", rows[i].wire_bytes},
                                    {"dense_bytes", rows[i].dense_bytes}};
   }
-  context->PrintJson(std::move(object));
+  context->PrintJsonOfStream(std::move(object));
 }
 
 struct TopOptions {

@@ -303,7 +303,9 @@ TEST_F(ContextTest, EventsAreFollowedUntilTheDaemonGoes) {
   server_.reset();
   tool.join();
   EXPECT_EQ(run.code, kNotReachable);
-  EXPECT_THAT(run.out, HasSubstr("live"));
+  // What happened, and then what ended it.
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("live"), HasSubstr("\n{\"schema\":\"spccl.v1\",\"error\":{")));
 }
 
 TEST_F(ContextTest, AnEmptyScopeIsNotTheGlobalOne) {
