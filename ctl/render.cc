@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -136,6 +137,17 @@ std::string HumanSeconds(double seconds) {
   if (whole < 3600) return absl::StrCat(whole / 60, "m ", whole % 60, "s");
   if (whole < 86400) return absl::StrCat(whole / 3600, "h ", whole % 3600 / 60, "m");
   return absl::StrCat(whole / 86400, "d ", whole % 86400 / 3600, "h");
+}
+
+std::string TimeText(int64_t unix_nanos) {
+  const time_t seconds = unix_nanos / 1'000'000'000;
+  tm utc;
+  ::gmtime_r(&seconds, &utc);
+  char text[40];
+  const size_t used = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + used, sizeof text - used, ".%03dZ",
+                static_cast<int>(unix_nanos % 1'000'000'000 / 1'000'000));
+  return text;
 }
 
 std::string Percent(double part, double whole) {

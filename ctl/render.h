@@ -24,6 +24,7 @@ using spccl::Printable;  // text that others chose
 std::string HumanBytes(double bytes);               // "1.5 GiB"
 std::string HumanBitRate(double bytes_per_second);  // "941 Mbit/s", "-" for 0
 std::string HumanSeconds(double seconds);           // "350 ms", "2d 3h"
+std::string TimeText(int64_t unix_nanos);           // "2026-01-01T10:00:00.000Z"
 std::string Percent(double part, double whole);     // "12.5%", "-" where the whole is 0
 std::string Sparsity(uint64_t nnz, uint64_t of);  // as a threshold is: "0.9900"; "-" where unknown
 std::string NameOf(v1::Algorithm algorithm);      // "-" where unspecified

@@ -1,7 +1,4 @@
 // events, drain, abort.
-#include <cstdio>
-#include <ctime>
-
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
 #include "base/status.h"
@@ -11,17 +8,6 @@
 
 namespace spccl::ctl {
 namespace {
-
-std::string TimeText(int64_t unix_nanos) {
-  const time_t seconds = unix_nanos / 1'000'000'000;
-  tm utc;
-  ::gmtime_r(&seconds, &utc);
-  char text[40];
-  const size_t used = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text + used, sizeof text - used, ".%03dZ",
-                static_cast<int>(unix_nanos % 1'000'000'000 / 1'000'000));
-  return text;
-}
 
 void PrintEvent(const v1::StreamEventsResponse& response, Context* context) {
   if (context->json()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
@@ -63,14 +64,14 @@ std::string Formats(const v1::Comm& comm) {
   return text.empty() ? "-" : text;
 }
 
-void PrintText(const v1::Telemetry& now, const std::vector<Row>& rows, bool clear,
-               Context* context) {
+void PrintText(const v1::Telemetry& now, const std::vector<Row>& rows, Context* context) {
   const v1::Status& status = now.status();
-  if (clear) context->out() << kClearScreen;
-  context->out() << (status.healthy() ? (status.draining() ? "draining" : "ready") : "UNHEALTHY")
-                 << ", up " << HumanSeconds(status.uptime_seconds()) << ", " << status.channels()
-                 << " channels, " << status.sessions() << " sessions, " << status.jobs()
-                 << " jobs\n\n";
+  context->out() << TimeText(now.unix_nanos()) << " "
+                 << (status.healthy() ? (status.draining() ? "draining" : "ready") : "UNHEALTHY")
+                 << ", up " << HumanSeconds(status.uptime_seconds()) << ", "
+                 << Counted(status.channels(), "channel") << ", "
+                 << Counted(status.sessions(), "session") << ", " << Counted(status.jobs(), "job")
+                 << "\n\n";
   Table table({"#COMM", "JOB", "#RANKS", "STATE", "RUNS", "#OPS/S", "#PAYLOAD/S", "#BUSY",
                "#SENT/DENSE", "FORMATS", "#INPUT", "#RESULT", "#QUEUED"});
   for (const Row& row : rows) {
@@ -113,9 +114,9 @@ absl::Status RunTop(Context& context, const TopOptions& options) {
   grpc::ClientContext call;
   StreamGuard guard(&call, context.options().deadline_ns + options.interval_ns);
   const auto reader = client->stub()->StreamTelemetry(&call, request);
-  const bool clear = !options.once && ::isatty(STDOUT_FILENO) != 0;
+  const bool clears = !options.once && ::isatty(STDOUT_FILENO) != 0;
   v1::Telemetry before, now;
-  bool done = false;
+  bool done = false, first = true;
   // Rates need two snapshots: nothing is printed for the first.
   while (!done && reader->Read(&now)) {
     guard.Rearm();
@@ -124,8 +125,10 @@ absl::Status RunTop(Context& context, const TopOptions& options) {
       if (context.json()) {
         PrintJson(now, rows, &context);
       } else {
-        PrintText(now, rows, clear, &context);
+        context.out() << (clears ? kClearScreen : first ? "" : "\n");
+        PrintText(now, rows, &context);
       }
+      first = false;
       done = options.once || !context.out();  // or nobody reads any more
     }
     before.Swap(&now);

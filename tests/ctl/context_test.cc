@@ -261,6 +261,7 @@ TEST_F(ContextTest, Top) {
   const ToolRun run = Tool({"top", "--once", "--interval", "10ms"});
   EXPECT_EQ(run.code, kFine) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("OPS/S"), HasSubstr("job-42"), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(run.out, ::testing::MatchesRegex("[0-9-]+T[0-9:.]+Z ready, up .*"));
   const nlohmann::json json = Json({"top", "--once", "--interval", "10ms"});
   EXPECT_EQ(json["comms"][0]["rates"]["ops_per_s"], 0.0);
   EXPECT_EQ(json["comms"][0]["counters"]["ops"], 41);
