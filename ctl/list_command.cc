@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "ctl/client.h"
 #include "ctl/context.h"
+#include "ctl/jobs.h"
 #include "ctl/render.h"
 
 namespace spccl::ctl {
@@ -19,6 +20,14 @@ std::string Sent(const v1::Counters& counters) {
                  static_cast<double>(counters.dense_bytes()));
 }
 
+// NotFound where a list is asked of a job that is not there; empty: of all.
+absl::Status CheckJob(Client& client, const std::string& id) {
+  if (id.empty()) return absl::OkStatus();
+  SPCCL_ASSIGN_OR_RETURN(const bool known, HasJob(client, id));
+  if (known) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("there is no job ", Printable(id), " now"));
+}
+
 // Connects, calls, and prints the response as JSON or, by `print`, as a table.
 template <typename Request, typename Response, typename Print>
 absl::Status List(Context& context,
@@ -27,6 +36,9 @@ absl::Status List(Context& context,
                   const Request& request, const Print& print) {
   SPCCL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(context.options()));
   SPCCL_ASSIGN_OR_RETURN(const Response response, client->Call(method, request));
+  if constexpr (requires { request.job_id(); }) {
+    SPCCL_RETURN_IF_ERROR(CheckJob(*client, request.job_id()));
+  }
   if (context.json()) {
     context.PrintJson(ToJson(response));
   } else {
@@ -101,6 +113,7 @@ void PrintComms(const v1::ListCommsResponse& response, bool ranks, Context* cont
 
 void PrintNodes(const v1::ListCommsResponse& response, Context* context) {
   Table table({"#COMM", "NODE", "DAEMON", "ROUTE", "#ROUND TRIP", "#RATE", "RANKS"});
+  bool any = false;
   for (const v1::Comm& comm : response.comms()) {
     for (const v1::CommNode& node : comm.nodes()) {
       table.Add({absl::StrCat(comm.id()), node.name(),
@@ -108,10 +121,15 @@ void PrintNodes(const v1::ListCommsResponse& response, Context* context) {
                  node.route().empty() ? "-" : node.route(),
                  node.round_trip_seconds() == 0 ? "-" : HumanSeconds(node.round_trip_seconds()),
                  HumanBitRate(node.link_bytes_per_second()), absl::StrJoin(node.ranks(), ",")});
+      any = true;
     }
   }
   context->out() << "\n";
-  table.Print(&context->out());
+  if (any) {
+    table.Print(&context->out());
+  } else {
+    context->out() << "no communicator is over several nodes\n";
+  }
 }
 
 std::string Number(bool known, double value) {

@@ -184,6 +184,14 @@ TEST_F(ContextTest, Lists) {
   EXPECT_EQ(Json({"comms", "--job", "job-41"})["comms"][0]["members"][0]["pid"], 100);
   EXPECT_THAT(Tool({"buffers"}).out, AllOf(HasSubstr("mapped"), HasSubstr("4.0 KiB")));
   EXPECT_EQ(Json({"buffers", "--job", "job-42"})["buffers"][0]["uses"], 3);
+  for (const char* list : {"comms", "buffers"}) {
+    const ToolRun none = Tool({list, "--job", "jbo-41"});
+    EXPECT_EQ(none.code, kNotFound);
+    EXPECT_EQ(none.out, "");
+    EXPECT_THAT(none.err, HasSubstr("there is no job jbo-41 now"));
+  }
+  EXPECT_THAT(Tool({"comms", "--nodes"}).out,
+              AllOf(HasSubstr("no communicator is over several nodes"), Not(HasSubstr("ROUTE"))));
 }
 
 TEST_F(ContextTest, Thresholds) {
