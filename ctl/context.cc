@@ -169,6 +169,7 @@ CLI::Option* Tree::Limit(CLI::Option* option, std::vector<std::string> values) {
 CLI::App* Tree::Add(CLI::App* parent, const std::string& name, const std::string& help,
                     Command command) {
   CLI::App* added = parent->add_subcommand(name, help);
+  added->footer("-o, --deadline and --runtime-dir go with every command: spcclctl --help");
   added->callback([this, command = std::move(command)] { chosen = command; });
   return added;
 }

@@ -60,7 +60,8 @@ Check CheckRuntimeDir(const std::string& runtime_dir, const PathFacts& facts,
     check.found += ", no folder";
   } else if ((facts.mode & S_IWOTH) != 0) {
     check.found += ", all may write there";
-    check.remedy = absl::StrCat("chmod o-w ", runtime_dir);
+    check.remedy =
+        absl::StrCat("chmod ", (facts.mode & S_IWGRP) != 0 ? "go" : "o", "-w ", runtime_dir);
   } else if (!IsTrusted(facts.uid, daemon)) {
     check.found += ", which is neither root's nor the daemon's";
     check.remedy = absl::StrCat("find out who made it; chown it to the daemon's user");

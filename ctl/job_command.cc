@@ -81,7 +81,10 @@ absl::Status Report(const Response& response, const std::string& job, Client& cl
   const v1::JobShare& share = response.resolved();
   context->out() << "job " << Printable(job) << ": in force for what comes next\n";
   Table table({"#WEIGHT", "#MAX BUFFER BYTES", "#MAX COMMS", "#MAX OPERATIONS", "#MAX CHANNELS"});
-  table.Add({absl::StrCat(share.weight()), Quota(share.max_buffer_bytes()),
+  table.Add({absl::StrCat(share.weight()),
+             share.max_buffer_bytes() == 0
+                 ? "-"
+                 : HumanBytes(static_cast<double>(share.max_buffer_bytes())),
              Quota(share.max_communicators()), Quota(share.max_operations()),
              Quota(share.max_channels())});
   table.Print(&context->out());

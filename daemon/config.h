@@ -76,7 +76,7 @@ struct Config {
   // Where metrics are served: as metrics::ParseListenAddress reads it; empty: nowhere.
   std::string metrics_listen = std::string(metrics::kDefaultListen);
 
-  // Members may change everything, as root may; a name or a number; empty: root only.
+  // Members may change everything, as root and the daemon's own user may; a name or a number.
   std::string admin_group;
   std::string tuning_model;   // a file of spccl-tune; empty: none
   policy::Settings settings;  // in force where no scope says otherwise

@@ -144,7 +144,9 @@ Field Threshold(std::string_view name, std::string_view help,
 
 Field AdminGroup() {
   return MakeField(
-      "admin_group", "Group whose members may change everything, as root may; empty: root only.",
+      "admin_group",
+      "Group whose members may change everything, as root and the daemon's own user may; empty: "
+      "nobody else.",
       "a group that exists, by name or number, or an empty string",
       {TomlType::kString, TomlType::kInteger},
       [](std::string_view text, Config* config) {

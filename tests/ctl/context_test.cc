@@ -382,7 +382,9 @@ TEST_F(ContextTest, ExitCodeOneIsWrongUse) {
     EXPECT_EQ(run.out, "");
   }
   EXPECT_EQ(Tool({"--help"}).code, kFine);
-  EXPECT_EQ(Tool({"threshold", "set", "--help"}).code, kFine);
+  const ToolRun help = Tool({"threshold", "set", "--help"});
+  EXPECT_EQ(help.code, kFine);
+  EXPECT_THAT(help.out, HasSubstr("spcclctl --help"));
   EXPECT_THAT(Tool({"--version"}).out, HasSubstr(kVersion));
 }
 

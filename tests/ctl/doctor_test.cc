@@ -36,7 +36,8 @@ TEST(DoctorTest, RuntimeFolder) {
   EXPECT_EQ(CheckRuntimeDir("/x", Folder(0755, kDaemon), std::nullopt).verdict, Verdict::kFailed);
   const Check open = CheckRuntimeDir("/x", Folder(0777), kDaemon);
   EXPECT_EQ(open.verdict, Verdict::kFailed);
-  EXPECT_EQ(open.remedy, "chmod o-w /x");
+  EXPECT_EQ(open.remedy, "chmod go-w /x");
+  EXPECT_EQ(CheckRuntimeDir("/x", Folder(0757), kDaemon).remedy, "chmod o-w /x");
   EXPECT_EQ(CheckRuntimeDir("/x", Folder(0775), kDaemon).verdict, Verdict::kWarning);
   PathFacts closed = Folder(0700);
   closed.may_enter = false;

@@ -278,7 +278,7 @@ TEST_F(SpcclctlTest, SetsWhatAJobGetsAndMayTake) {
   const Ran set = Tool({"job", "set", "u4711.j77", "--max-communicators", "8", "--max-channels",
                         "2", "--max-buffer-bytes", "1MiB", "--max-operations", "5"});
   EXPECT_EQ(set.code, 0) << set.output;
-  EXPECT_THAT(set.output, HasSubstr("1048576"));
+  EXPECT_THAT(set.output, HasSubstr("1.0 MiB"));
   EXPECT_EQ(share()["weight"], 3);
   EXPECT_EQ(share()["max_communicators"], 8);
   EXPECT_EQ(share()["max_channels"], 2);
