@@ -295,13 +295,13 @@ void Serve(int argc, const char* const* argv, const Signals& signals, const Part
 }
 
 // Ends the process here if a second signal comes, or if a slice never ends.
-void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, Core& core) {
+void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, const Parts& parts) {
   Log(LogLevel::kInfo, "main", "stopping: running operations may end");
   notify::Stopping(config.stop_timeout_ns + 2 * kStopGraceNs);
-  core.BeginStop();
+  parts.core->BeginStop();
   constexpr int64_t kStepNs = 20'000'000;
   int64_t waited_ns = 0;
-  while (!core.WaitStopped(kStepNs)) {
+  while (!parts.core->WaitStopped(kStepNs)) {
     waited_ns += kStepNs;
     watchdog->Turn(MonotonicNanos());
     const bool hurry = signals.StopTaken();
@@ -309,6 +309,7 @@ void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, Core
     Log(LogLevel::kWarning, "main",
         hurry ? "second signal: stopping at once" : "a channel thread does not end: leaving it");
     ::unlink(ControlSocketPath(config.runtime_dir).c_str());
+    if (parts.metrics != nullptr) parts.metrics->RemoveSocket();
     FlushLog();
     std::_Exit(kStoppedAtOnce);
   }
@@ -367,7 +368,7 @@ int Main(int argc, const char* const* argv) {
   Watchdog watchdog([core = parts->core.get()] { return core->GetProgress(); },
                     notify::WatchdogLimitNanos());
   Serve(argc, argv, signals, *parts, &watchdog, &*line);
-  Stop(config, signals, &watchdog, *parts->core);
+  Stop(config, signals, &watchdog, *parts);
   parts->metrics.reset();
   parts->control.reset();
   Log(LogLevel::kInfo, "main", "stopped");

@@ -300,6 +300,10 @@ HttpServer::HttpServer(HttpOptions options, std::string address, std::unique_ptr
 
 HttpServer::~HttpServer() {
   loop_.reset();
+  RemoveSocket();
+}
+
+void HttpServer::RemoveSocket() const {
   if (options_.address.is_unix) ::unlink(options_.address.path.c_str());
 }
 

@@ -51,6 +51,9 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // Removes the socket file, also for a process that ends here and now.
+  void RemoveSocket() const;
+
   // Where it listens: "unix:/run/spccl/metrics.sock", "127.0.0.1:9464".
   const std::string& address() const { return address_; }
 

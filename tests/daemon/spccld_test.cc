@@ -210,6 +210,9 @@ TEST(SpccldTest, ASecondSigtermStopsItAtOnceWhateverRuns) {
   const auto code = daemon->Wait(kPatienceMs);
   ASSERT_THAT(code, IsOk());
   EXPECT_EQ(*code, 3) << daemon->ReadLog();
+  for (const char* left : {"session.sock", "control.sock", "metrics.sock"}) {
+    EXPECT_FALSE(std::filesystem::exists(daemon->runtime_dir() + "/" + left)) << left;
+  }
 }
 
 }  // namespace
