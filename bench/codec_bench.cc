@@ -113,6 +113,7 @@ CLI::Validator IsNumber() {
 }
 
 void Define(CLI::App& app, Options& options) {
+  app.option_defaults()->always_capture_default();
   app.add_option("--bytes", options.codec.bytes, "dense bytes: a number, or with K, M, G")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(uint64_t{64}, uint64_t{8} << 30));
