@@ -146,26 +146,31 @@ class Output {
  public:
   void Write(const std::string& line) {
     const std::lock_guard lock(mutex_);
-    if (lost_ > 0) {
-      const std::string told = Line(LogLevel::kWarning, "log", "lines were lost: nobody read them",
-                                    {{"lines", std::to_string(lost_)}});
-      if (WriteWhole(told)) lost_ = 0;
-    }
+    TellLost();
     if (lost_ > 0 || !WriteWhole(line)) ++lost_;
   }
 
   void Flush(int64_t timeout_ns) {
+    const auto deadline = LockDeadline(std::chrono::nanoseconds(timeout_ns));
     std::future<void> copied;
     {
-      const std::unique_lock lock(mutex_, LockDeadline(std::chrono::nanoseconds(timeout_ns)));
+      const std::unique_lock lock(mutex_, deadline);
       if (!lock.owns_lock()) return;
+      TellLost();
       own_.Reset();
       copied = std::move(copied_);
     }
-    if (copied.valid()) (void)copied.wait_for(std::chrono::nanoseconds(timeout_ns));
+    if (copied.valid()) (void)copied.wait_until(deadline);
   }
 
  private:
+  void TellLost() {
+    if (lost_ == 0) return;
+    const std::string told = Line(LogLevel::kWarning, "log", "lines were lost: nobody read them",
+                                  {{"lines", std::to_string(lost_)}});
+    if (WriteWhole(told)) lost_ = 0;
+  }
+
   // As WriteTo.
   ssize_t WriteNow(std::string_view bytes) {
     struct stat file {};
