@@ -97,6 +97,15 @@ TEST_F(FrameCommandTest, ShowSaysWhatTheHeaderSays) {
   EXPECT_THAT(shown.out, AllOf(HasSubstr("element_count"), Not(HasSubstr("not a valid frame"))));
   shown = RunArgs({"frame", "show", "-o", "json", Path("frame")});
   EXPECT_THAT(shown.json()["frame"]["fault"].get<std::string>(), HasSubstr("not a valid frame"));
+  frame[5] = 65;
+  Write("frame", frame);
+  EXPECT_THAT(RunArgs({"frame", "validate", Path("frame")}).err,
+              HasSubstr("unknown format at byte 5: found 65, expected less than 9"));
+  frame[5] = static_cast<char>(Format::kCoo);
+  frame[6] = 10;
+  Write("frame", frame);
+  EXPECT_THAT(RunArgs({"frame", "validate", Path("frame")}).err,
+              HasSubstr("unknown dtype at byte 6: found 10, expected less than 10"));
   Write("frame", std::string(100, 'x'));
   shown = RunArgs({"frame", "show", Path("frame")});
   EXPECT_EQ(shown.code, kUnhealthy);
