@@ -302,15 +302,15 @@ SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle
  * memory itself, in an all-reduce of 8 MiB or more on memory that is not from spcclMemAlloc, and
  * wherever the daemon may not reach such memory, it gets a SIGSEGV, as from memcpy).
  * spcclInvalidUsage: the communicator was destroyed or is the parent's; or the ranks disagree: then
- * all ranks get it, with both values in the text. spcclRemoteError: another rank's process died, or
- * the communicator was aborted; the text names the rank.
+ * all ranks get it, with both values in the text. spcclRemoteError: another rank's process died, its
+ * memory is not there, or the communicator was aborted; the text names the rank.
  *
  * Zeros. Sparse frames (between nodes, between GPUs of one node, or with SPCCL_ALGO=ring) hold
  * none: a result that travelled in them equals the dense one, and other ranks' results, under ==,
  * and only a zero's sign may differ.
  */
 
-/* recvbuff (count * nranks elements) gets every rank's sendbuff (sendcount elements), in rank
+/* recvbuff (sendcount * nranks elements) gets every rank's sendbuff (sendcount elements), in rank
  * order. In place: sendbuff == recvbuff + rank * sendcount. */
 SPCCL_API spcclResult_t spcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                                        spcclDataType_t datatype, spcclComm_t comm,
