@@ -94,7 +94,7 @@ class Sweep:
         self.path = options.out / "points.jsonl"
         if options.again:
             self.path.unlink(missing_ok=True)
-        self.lines = {}  # (launch, size) -> setting -> times
+        self.lines = {}  # (launch, size) -> setting -> medians
         self.again = {}  # the same, of the second run
         self.read()
 
@@ -112,7 +112,7 @@ class Sweep:
     def keep(self, record):
         key = (Launch(*record["launch"]), record["bytes"])
         into = self.again if record["again"] else self.lines
-        into.setdefault(key, {})[record["setting"]] = record["time_us_p50"]
+        into.setdefault(key, {}).setdefault(record["setting"], []).append(record["time_us_p50"])
 
     def run(self, launch, lab, size, settings, iters, again):
         place = Place(lab, launch.hosts, 1)
@@ -140,21 +140,33 @@ class Sweep:
                      iterations(size, launch.rate, self.options), False)
         point = Point(launch, size, self.lines.get((launch, size), {}))
         if point.complete() and not point.holds() and (launch, size) not in self.again:
-            self.run(launch, lab, size, list(dict.fromkeys([AUTO, DENSE, point.best()])),
+            self.run(launch, lab, size, self.second_look(point),
                      4 * iterations(size, launch.rate, self.options), True)
+
+    @staticmethod
+    def second_look(point):
+        """Auto and what it is held against, each as often after the other as the other after it: what
+        comes after a large operation finds the link and the caches otherwise."""
+        others = [point.best()]
+        if point.launch.sparsity == 0 and DENSE not in others:
+            others.append(DENSE)
+        return [AUTO, *others, *reversed(others), AUTO]
 
     def points(self):
         found = []
         for (launch, size), times in self.lines.items():
             point = Point(launch, size, times)
-            second = Point(launch, size, self.again.get((launch, size), {}))
-            found.append(second if second.complete() else point)
+            # Dense is not run again where auto is not held against it.
+            again = self.again.get((launch, size), {})
+            second = Point(launch, size, {DENSE: times.get(DENSE, []), **again})
+            found.append(second if point.complete() and len(again) > 1 else point)
         return [point for point in found if point.complete()]
 
 
 class Point:
     def __init__(self, launch, size, times):
-        self.launch, self.size, self.times = launch, size, times
+        self.launch, self.size = launch, size
+        self.times = {setting: statistics.fmean(medians) for setting, medians in times.items()}
 
     def complete(self):
         return AUTO in self.times and DENSE in self.times and len(self.times) > 1
