@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -71,8 +72,10 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
 
 absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   const std::string path = folder + "/lock";
-  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  constexpr mode_t kMode = 0600;  // whoever may open it may lock it
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kMode));
   if (!file.valid()) return Failed("open", path);
+  (void)::fchmod(file.get(), kMode);  // an older release's
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return Failed("lock", path);
     char owner[16] = {};  // the lock decides; the number in the file is for people

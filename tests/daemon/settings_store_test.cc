@@ -296,6 +296,17 @@ TEST_F(SettingsStoreTest, OneStoreAFolder) {
   EXPECT_TRUE(SettingsStore::Create(folder_, {}).ok());
 }
 
+TEST_F(SettingsStoreTest, NobodyElseCanLockTheFolder) {
+  const std::string lock = folder_ + "/lock";
+  for (const mode_t before : {0u, 0644u}) {  // of an older release
+    if (before != 0) ASSERT_EQ(::chmod(lock.c_str(), before), 0);
+    Open();
+    struct stat info;
+    ASSERT_EQ(::stat(lock.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0600u);
+  }
+}
+
 // As one is whose closing of a file waits for a file system's server.
 TEST_F(SettingsStoreTest, SaysWhereWhoHasTheFolderIsAZombie) {
   const auto store = Open();
