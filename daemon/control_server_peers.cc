@@ -69,17 +69,29 @@ absl::StatusOr<Caller> CallerOf(int socket, std::optional<gid_t> admin_group) {
   return caller;
 }
 
+int PeerTable::CountOpen(const std::function<bool(const Caller&)>& counted) {
+  std::erase_if(entries_, [&counted](const auto& entry) {
+    return counted(entry.second.caller) && InodeOf(entry.first) != entry.second.inode;
+  });
+  return static_cast<int>(
+      std::count_if(entries_.begin(), entries_.end(),
+                    [&counted](const auto& entry) { return counted(entry.second.caller); }));
+}
+
 absl::Status PeerTable::Add(int socket, const Caller& caller) {
   const std::lock_guard lock(mutex_);
   entries_.erase(socket);
-  std::erase_if(entries_,
-                [](const auto& entry) { return InodeOf(entry.first) != entry.second.inode; });
-  const auto open = std::count_if(entries_.begin(), entries_.end(), [&caller](const auto& entry) {
-    return entry.second.caller.uid == caller.uid;
-  });
-  if (open >= kConnectionsPerUser) {
+  const int own = CountOpen([&caller](const Caller& one) { return one.uid == caller.uid; });
+  if (own >= kConnectionsPerUser) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("uid ", caller.uid, " has ", open, " control connections open already"));
+        absl::StrCat("uid ", caller.uid, " has ", own, " control connections open already"));
+  }
+  if (!caller.administrator) {
+    const int others = CountOpen([](const Caller& one) { return !one.administrator; });
+    if (others >= kConnectionsOfOthers) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "users other than administrators have ", others, " control connections open already"));
+    }
   }
   entries_[socket] = {.caller = caller, .inode = InodeOf(socket)};
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -27,9 +28,12 @@ absl::StatusOr<Caller> CallerOf(int socket, std::optional<gid_t> admin_group);
 class PeerTable {
  public:
   static constexpr int kConnectionsPerUser = 64;
+  // Of all who are no administrators: who has subordinate ids is many users.
+  static constexpr int kConnectionsOfOthers = 1024;
 
   // Notes the caller of a newly accepted connection, in place of whoever had its number before.
-  // ResourceExhausted: the user has kConnectionsPerUser open already.
+  // ResourceExhausted: the user has kConnectionsPerUser open already, or is no administrator and
+  // those have kConnectionsOfOthers.
   absl::Status Add(int socket, const Caller& caller);
   // `peer` is what gRPC calls the connection. Unauthenticated: none of ours.
   absl::StatusOr<Caller> Find(const std::string& peer) const;
@@ -39,6 +43,9 @@ class PeerTable {
     Caller caller;
     ino_t inode;  // tells whether the number still means the same connection
   };
+  // Of those that `counted` is true of. Forgets those of them that are closed; under the lock.
+  int CountOpen(const std::function<bool(const Caller&)>& counted);
+
   mutable std::mutex mutex_;
   std::map<int, Entry> entries_;
 };

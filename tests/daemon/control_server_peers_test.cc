@@ -7,16 +7,22 @@
 
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "base/status.h"
 #include "base/unique_fd.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/server_posix.h"
 #include "proto/spccl/v1/control.grpc.pb.h"
 #include "tests/daemon/control_server_fixture.h"
+#include "tests/daemon/descriptor_limit.h"
 
 namespace spccl::daemon {
 namespace {
+
+using ::testing::HasSubstr;
 
 // What the table of peers rests on: while a call is in progress its connection's descriptor stays
 // open, so nobody else's connection can have its number.
@@ -65,6 +71,31 @@ TEST(ControlServerPeersTest, ADescriptorOutlivesItsCalls) {
   EXPECT_TRUE(probe.same.get_future().get());
   client.join();
   server->Shutdown();
+}
+
+TEST(ControlServerPeersTest, UsersTogetherLeaveConnectionsForAdministrators) {
+  constexpr uid_t kFirst = 100'000;  // of subordinate ids
+  const DescriptorLimit enough(2 * PeerTable::kConnectionsOfOthers);
+  PeerTable peers;
+  std::vector<UniqueFd> open;
+  const auto add = [&](uid_t uid, bool administrator) {
+    open.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    SPCCL_CHECK(open.back().valid());
+    return peers.Add(open.back().get(), {.uid = uid, .administrator = administrator});
+  };
+  EXPECT_TRUE(add(0, true).ok());  // which the others' number does not count
+  uid_t uid = kFirst;
+  for (int i = 0; i < PeerTable::kConnectionsOfOthers; ++i) {
+    if (i % PeerTable::kConnectionsPerUser == 0) ++uid;
+    ASSERT_TRUE(add(uid, false).ok()) << i;
+  }
+  const absl::Status refused = add(kFirst, false);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("1024 control connections"));
+  EXPECT_TRUE(add(kGroup, true).ok());
+  open[1].Reset();
+  EXPECT_TRUE(add(kFirst, false).ok());
+  EXPECT_FALSE(add(kFirst, false).ok());
 }
 
 }  // namespace
