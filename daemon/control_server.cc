@@ -28,14 +28,13 @@ namespace spccl::daemon {
 namespace {
 
 constexpr char kServiceName[] = "spccl.v1.Control";
-constexpr int kMaxThreads = 1024;
 constexpr int kMaxStreamsPerConnection = 8;
 constexpr int kLeastPingIntervalMs = 500;
 constexpr int kMaxRequestBytes = 64 * 1024;
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr std::chrono::seconds kShutdownLimit(1);
 
-std::unique_ptr<grpc::Server> BuildServer(ControlService* service) {
+std::unique_ptr<grpc::Server> BuildServer(ControlService* service, int max_threads) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -46,7 +45,7 @@ std::unique_ptr<grpc::Server> BuildServer(ControlService* service) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kLeastPingIntervalMs);
   grpc::ResourceQuota quota("control");
-  quota.SetMaxThreads(kMaxThreads);
+  quota.SetMaxThreads(max_threads);
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -82,7 +81,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServ
   if (!server->stop_.valid()) return ErrnoStatus(errno, "eventfd");
   server->services_ = std::make_unique<Services>(group, core, settings, jobs);
   for (auto* one : {&server->services_->administrators, &server->services_->others}) {
-    *one = BuildServer(&server->services_->service);
+    *one = BuildServer(&server->services_->service, server->options_.max_threads);
     if (*one == nullptr) return absl::InternalError("gRPC did not start");
   }
   server->TellHealth();  // before anybody can ask

@@ -26,6 +26,8 @@ struct ControlServerOptions {
   std::string admin_group;  // by name or number; empty: only root and the daemon's own user
   // How often the health service's state is brought up to the core's.
   int64_t health_interval_ns = 500'000'000;
+  // So many threads at most serve administrators, and so many the others; a call holds one.
+  int max_threads = 1024;
 };
 
 class ControlServer {

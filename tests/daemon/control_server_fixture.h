@@ -90,9 +90,8 @@ class ControlServerTest : public ::testing::Test {
 
   std::string path() const { return ControlSocketPath(folder_); }
   absl::StatusOr<std::unique_ptr<ControlServer>> TryStart(const std::string& group = "") {
-    return ControlServer::Create(
-        {.runtime_dir = folder_, .admin_group = group, .health_interval_ns = 5'000'000}, &core_,
-        settings_.get(), jobs_.get());
+    options_.admin_group = group;
+    return ControlServer::Create(options_, &core_, settings_.get(), jobs_.get());
   }
   void Start(const std::string& group = "") {
     absl::StatusOr<std::unique_ptr<ControlServer>> server = TryStart(group);
@@ -147,6 +146,7 @@ class ControlServerTest : public ::testing::Test {
 
   const spccl::testing::TempFolder temp_;
   const std::string folder_ = temp_.path();
+  ControlServerOptions options_{.runtime_dir = folder_, .health_interval_ns = 5'000'000};
   FakeControl core_;
   std::unique_ptr<SettingsStore> settings_;
   std::unique_ptr<JobTable> jobs_ = *JobTable::Create(folder_ + "/jobs");

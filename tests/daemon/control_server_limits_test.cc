@@ -6,8 +6,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/control_server.h"
@@ -23,6 +26,7 @@
 namespace spccl::daemon {
 namespace {
 
+using Code = grpc::StatusCode;
 using ControlServerLimitsTest = ControlServerTest;
 
 TEST_F(ControlServerLimitsTest, EachUserHasAShareOfTheConnections) {
@@ -72,34 +76,65 @@ TEST_F(ControlServerLimitsTest, ARefusedConnectionThatPassesWhatCannotBeClosedHo
 }
 
 // Calls that hold a thread each, of a service that counts none.
-TEST_F(ControlServerLimitsTest, NobodysCallsKeepAdministratorsOut) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  Start();
-  std::vector<std::unique_ptr<grpc::GenericStub>> stubs;
-  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
-  grpc::CompletionQueue queue;
-  for (int connection = 0; connection < 48; ++connection) {
-    UniqueFd socket = ConnectAs(path(), kNobody, {});
-    ASSERT_TRUE(socket.valid());
-    const int fd = socket.Release();
-    ::fcntl(fd, F_SETFL, O_NONBLOCK);
-    stubs.push_back(
-        std::make_unique<grpc::GenericStub>(grpc::CreateInsecureChannelFromFd("test", fd)));
-    for (int stream = 0; stream < 32; ++stream) {
-      contexts.push_back(std::make_unique<grpc::ClientContext>());
-      calls.push_back(stubs.back()->Call(
-          contexts.back().get(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-          &queue, nullptr));
+class ReflectionStreams {
+ public:
+  static constexpr int kStreamsPerConnection = 8;
+
+  ~ReflectionStreams() {
+    for (const auto& context : contexts_) context->TryCancel();
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
     }
   }
-  EXPECT_TRUE(Drain(StubOn(ConnectTo(path())).get()).ok());
-  for (const auto& context : contexts) context->TryCancel();
-  queue.Shutdown();
-  void* tag;
-  bool ok;
-  while (queue.Next(&tag, &ok)) {
+  void Open(UniqueFd socket) {
+    const int fd = socket.Release();
+    ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    stubs_.push_back(
+        std::make_unique<grpc::GenericStub>(grpc::CreateInsecureChannelFromFd("test", fd)));
+    for (int i = 0; i < kStreamsPerConnection; ++i) {
+      contexts_.push_back(std::make_unique<grpc::ClientContext>());
+      contexts_.back()->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+      calls_.push_back(stubs_.back()->Call(
+          contexts_.back().get(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+          &queue_, nullptr));
+      statuses_.push_back(std::make_unique<grpc::Status>());
+      calls_.back()->Finish(statuses_.back().get(), statuses_.back().get());
+    }
   }
+  // How the first ends that ends.
+  grpc::Status AwaitOne() {
+    void* tag = nullptr;
+    bool ok;
+    while (tag == nullptr && queue_.Next(&tag, &ok)) {
+    }
+    return *static_cast<grpc::Status*>(tag);
+  }
+
+ private:
+  grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
+  std::vector<std::unique_ptr<grpc::Status>> statuses_;
+  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls_;
+};
+
+TEST_F(ControlServerLimitsTest, NobodysCallsKeepAdministratorsOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  options_.max_threads = 3 * ReflectionStreams::kStreamsPerConnection;
+  Start();
+  ReflectionStreams streams;
+  for (int connection = 0; connection < 4; ++connection) {
+    UniqueFd socket = ConnectAs(path(), kNobody, {});
+    ASSERT_TRUE(socket.valid());
+    streams.Open(std::move(socket));
+  }
+  EXPECT_EQ(streams.AwaitOne().error_code(), Code::RESOURCE_EXHAUSTED);
+  // The others hold all threads now.
+  EXPECT_EQ(Drain(StubOn(ConnectAs(path(), kNobody, {})).get()).error_code(),
+            Code::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Drain(StubOn(ConnectTo(path())).get()).ok());
 }
 
 }  // namespace
