@@ -1,16 +1,15 @@
 #include "daemon/config_fields.h"
 
-#include <grp.h>
-
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "base/find_group.h"
 #include "base/parse_number.h"
 #include "base/view.h"
 #include "daemon/metrics/listen_address.h"
@@ -24,11 +23,8 @@ constexpr size_t kMaxPathBytes = 90;  // a socket's address holds 107 bytes, its
 bool GroupExists(const std::string& name) {
   uint64_t number;
   if (ParseInteger(name, 0, std::numeric_limits<uint32_t>::max() - 1, &number)) return true;
-  std::array<char, 16384> buffer;
-  group entry;
-  group* found = nullptr;
-  return ::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) == 0 &&
-         found != nullptr;
+  const absl::StatusOr<std::optional<gid_t>> found = FindGroup(name);
+  return found.ok() && found->has_value();
 }
 
 }  // namespace

@@ -1,12 +1,10 @@
 #include "daemon/control_server_peers.h"
 
-#include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <limits>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/find_group.h"
 #include "base/status.h"
 
 namespace spccl::daemon {
@@ -44,13 +43,9 @@ absl::StatusOr<std::optional<gid_t>> ResolveGroup(const std::string& name) {
   if (name.empty()) return std::nullopt;
   uint32_t number;
   if (absl::SimpleAtoi(name, &number)) return gid_t{number};
-  std::array<char, 16384> buffer;
-  group entry;
-  group* found = nullptr;
-  const int error = ::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
-  if (error != 0) return ErrnoStatus(error, absl::StrCat("look up the group ", name));
-  if (found == nullptr) return absl::NotFoundError(absl::StrCat("there is no group ", name));
-  return found->gr_gid;
+  SPCCL_ASSIGN_OR_RETURN(const std::optional<gid_t> found, FindGroup(name));
+  if (!found.has_value()) return absl::NotFoundError(absl::StrCat("there is no group ", name));
+  return found;
 }
 
 absl::StatusOr<Caller> CallerOf(int socket, std::optional<gid_t> admin_group) {
