@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/control_server_peers.h"
@@ -123,7 +125,7 @@ void ControlServer::AcceptLoop() {
 
 void ControlServer::Accept() {
   const auto let_wait = [this](const char* reason) {
-    Log(LogLevel::kError, "control", "cannot accept", {{"error", reason}});
+    Say(LogLevel::kError, "cannot accept: connections wait", reason);
     Wait(-1, 100 * kNanosPerMilli);  // the connection stays in the backlog: do not spin on it
   };
   if (closer_.IsFull()) return let_wait("users have passed too many descriptors");
@@ -138,14 +140,22 @@ void ControlServer::Accept() {
   const absl::Status status =
       caller.ok() ? services_->peers.Add(socket.get(), *caller) : caller.status();
   if (!status.ok()) {
-    Log(LogLevel::kWarning, "control", "connection refused",
-        {{"error", std::string(status.message())}});
+    Say(LogLevel::kWarning, "connection refused", std::string(status.message()));
     // Before Linux 6.16 there may be descriptors beside what it has sent.
     const uid_t user = UserOf(socket.get());
     return closer_.CloseSocket(user, std::move(socket));
   }
   auto& server = caller->administrator ? services_->administrators : services_->others;
   grpc::AddInsecureChannelFromFd(server.get(), socket.Release());
+}
+
+void ControlServer::Say(LogLevel level, const char* message, const std::string& error) {
+  const int64_t now_ns = MonotonicNanos();
+  std::erase_if(said_ns_, [this, now_ns](const auto& said) {
+    return now_ns - said.second >= options_.say_again_ns;
+  });
+  if (!said_ns_.emplace(error, now_ns).second) return;
+  Log(level, "control", message, {{"error", error}});
 }
 
 void ControlServer::HealthLoop() {

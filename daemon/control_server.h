@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "base/log.h"
 #include "base/unique_fd.h"
 #include "daemon/control.h"
 #include "daemon/fd_closer.h"
@@ -28,6 +30,8 @@ struct ControlServerOptions {
   int64_t health_interval_ns = 500'000'000;
   // So many threads at most serve administrators, and so many the others; a call holds one.
   int max_threads = 1024;
+  // How long what keeps connections out is not said again; anybody can connect in a loop.
+  int64_t say_again_ns = 60'000'000'000;
 };
 
 class ControlServer {
@@ -50,6 +54,8 @@ class ControlServer {
   ControlServer(ControlServerOptions options, Control* core);
   void AcceptLoop();
   void Accept();
+  // Why a connection is not let in, unless that has been said of late.
+  void Say(LogLevel level, const char* message, const std::string& error);
   void HealthLoop();
   void TellHealth();
   // Sleeps on the stop descriptor, and on `fd` if it is not -1. False: the server stops.
@@ -61,6 +67,7 @@ class ControlServer {
   UniqueFd listener_;
   UniqueFd stop_;  // an eventfd, readable once the server stops
   std::unique_ptr<Services> services_;
+  std::map<std::string, int64_t> said_ns_;  // when, by error; of accept_thread_
   std::thread accept_thread_;
   std::thread health_thread_;
   std::optional<bool> told_health_;  // of the thread that starts the server, then of health_thread_

@@ -29,6 +29,14 @@ namespace {
 using Code = grpc::StatusCode;
 using ControlServerLimitsTest = ControlServerTest;
 
+int CountOf(const std::string& piece, const std::string& text) {
+  int count = 0;
+  for (size_t at = text.find(piece); at != std::string::npos; at = text.find(piece, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 TEST_F(ControlServerLimitsTest, EachUserHasAShareOfTheConnections) {
   Start();
   std::vector<UniqueFd> open;
@@ -38,6 +46,27 @@ TEST_F(ControlServerLimitsTest, EachUserHasAShareOfTheConnections) {
   char byte;
   EXPECT_EQ(::recv(refused.get(), &byte, 1, 0), 0);  // closed at once, with nothing said
   EXPECT_GT(::recv(open[0].get(), &byte, 1, 0), 0);  // gRPC greets the others
+}
+
+// Of three connections too many of each of two users.
+TEST_F(ControlServerLimitsTest, ARefusalIsSaidOncePerUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  for (const bool always : {false, true}) {
+    if (always) options_.say_again_ns = 0;
+    Start();
+    std::vector<UniqueFd> open;
+    ::testing::internal::CaptureStderr();
+    for (const uid_t user : {kNobody, uid_t{0}}) {
+      for (int i = 0; i < PeerTable::kConnectionsPerUser + 3; ++i) {
+        open.push_back(ConnectAs(path(), user, {}));
+      }
+      for (size_t i = open.size() - 3; i < open.size(); ++i) EXPECT_TRUE(AwaitEnd(open[i]));
+    }
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(CountOf("connection refused error=\"uid 0 has", log), always ? 3 : 1) << log;
+    EXPECT_EQ(CountOf("connection refused error=\"uid 65534 has", log), always ? 3 : 1) << log;
+    server_.reset();
+  }
 }
 
 // As before Linux 6.16, where a stream takes descriptors.
