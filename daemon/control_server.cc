@@ -101,7 +101,7 @@ ControlServer::~ControlServer() {
   [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
   if (accept_thread_.joinable()) accept_thread_.join();
   if (health_thread_.joinable()) health_thread_.join();
-  if (listener_.valid()) ::unlink(ControlSocketPath(options_.runtime_dir).c_str());
+  StopListening();
   if (services_ == nullptr) return;
   services_->service.Stop();
   const auto deadline = std::chrono::system_clock::now() + kShutdownLimit;
@@ -110,6 +110,14 @@ ControlServer::~ControlServer() {
     (*one)->Shutdown(deadline);
     (*one)->Wait();
   }
+}
+
+void ControlServer::StopListening() {
+  if (!listener_.valid()) return;
+  ::unlink(ControlSocketPath(options_.runtime_dir).c_str());
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  // Before Linux 6.16 those who wait there may have sent descriptors already.
+  closer_.Close(::geteuid(), std::move(listener_));
 }
 
 bool ControlServer::Wait(int fd, int64_t timeout_ns) const {

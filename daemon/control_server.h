@@ -52,6 +52,7 @@ class ControlServer {
   struct Services;  // all that knows gRPC
 
   ControlServer(ControlServerOptions options, Control* core);
+  void StopListening();
   void AcceptLoop();
   void Accept();
   // Why a connection is not let in, unless that has been said of late.

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -102,6 +103,21 @@ TEST_F(ControlServerLimitsTest, ARefusedConnectionThatPassesWhatCannotBeClosedHo
   }
   EXPECT_TRUE(AwaitEnd(refused));
   EXPECT_TRUE(AwaitEnd(ConnectTo(path())));
+}
+
+TEST_F(ControlServerLimitsTest, WhatWaitsToBeLetInDoesNotHoldUpItsEnd) {
+  Start();
+  LetPassDescriptors(path());
+  LingeringSocket lingering = MakeLingeringSocket();
+  const UniqueFd waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const DescriptorLimit none(3);  // nobody is accepted
+  ASSERT_TRUE(Connect(waiting, path()));
+  ASSERT_TRUE(shm::SendPacket(waiting.get(), "x", 1, {lingering.socket.get()}).ok());
+  lingering.socket.Reset();
+  std::future<void> end = std::async(std::launch::async, [this] { server_.reset(); });
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_FALSE(std::filesystem::exists(path()));
+  EXPECT_TRUE(AwaitEnd(waiting));
 }
 
 // Calls that hold a thread each, of a service that counts none.
