@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -91,9 +92,19 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServ
   SPCCL_ASSIGN_OR_RETURN(server->listener_,
                          shm::ListenUnix(ControlSocketPath(server->options_.runtime_dir),
                                          SOCK_STREAM | SOCK_NONBLOCK, 0666));
-  server->accept_thread_ = std::thread([self = server.get()] { self->AcceptLoop(); });
-  server->health_thread_ = std::thread([self = server.get()] { self->HealthLoop(); });
+  SPCCL_RETURN_IF_ERROR(server->StartThreads());
   return server;
+}
+
+absl::Status ControlServer::StartThreads() {
+  try {
+    accept_thread_ = options_.start([this] { AcceptLoop(); });
+    health_thread_ = options_.start([this] { HealthLoop(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no thread to serve the control socket: ", error.what()));
+  }
+  return absl::OkStatus();
 }
 
 ControlServer::~ControlServer() {

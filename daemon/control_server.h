@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -32,12 +35,17 @@ struct ControlServerOptions {
   int max_threads = 1024;
   // How long what keeps connections out is not said again; anybody can connect in a loop.
   int64_t say_again_ns = 60'000'000'000;
+  // Throws std::system_error where there can be no thread more. Tests have others.
+  std::function<std::thread(std::function<void()>)> start = [](std::function<void()> run) {
+    return std::thread(std::move(run));
+  };
 };
 
 class ControlServer {
  public:
   // Listens and serves. Borrows the core, the settings and the jobs, which must outlive the server.
   // A stale socket file is replaced; AlreadyExists: another daemon listens there.
+  // ResourceExhausted: there can be no thread more.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Create(ControlServerOptions options,
                                                                Control* core,
                                                                SettingsStore* settings,
@@ -52,6 +60,7 @@ class ControlServer {
   struct Services;  // all that knows gRPC
 
   ControlServer(ControlServerOptions options, Control* core);
+  absl::Status StartThreads();
   void StopListening();
   void AcceptLoop();
   void Accept();

@@ -7,9 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
@@ -112,6 +117,19 @@ TEST_F(ControlServerTest, AStaleSocketIsReplacedAndALiveOneIsNot) {
   ASSERT_TRUE(std::filesystem::exists(path()));
   Start();
   EXPECT_TRUE(Drain(v1::Control::NewStub(Channel()).get()).ok());
+}
+
+TEST_F(ControlServerTest, WithoutItsThreadsItDoesNotStart) {
+  for (const int most : {0, 1}) {
+    options_.start = [started = 0, most](std::function<void()> run) mutable {
+      if (started++ == most) throw std::system_error(EAGAIN, std::system_category());
+      return std::thread(std::move(run));
+    };
+    const absl::Status status = TryStart().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no thread to serve the control socket"));
+    EXPECT_FALSE(std::filesystem::exists(path()));
+  }
 }
 
 TEST_F(ControlServerTest, WhatItCannotStartWithIsSaid) {
