@@ -84,8 +84,7 @@ def iterations(size, rate, options):
     return max(3, min(15 * options.iters, count))
 
 
-# Enough for the trials of auto to end, where that is soon.
-WARMUP, WARMUP_SECONDS = 120, 20
+WARMUP_SECONDS = 20
 
 
 class Sweep:
@@ -116,12 +115,12 @@ class Sweep:
 
     def run(self, launch, lab, size, settings, iters, again):
         place = Place(lab, launch.hosts, 1)
-        work = Work(self.options.op, size, launch.sparsity, iters, WARMUP)
+        work = Work(self.options.op, size, launch.sparsity, iters, labs.TRIALS, WARMUP_SECONDS)
         command = self.runner.perf("spccl-perf", place, work) + self.runner.on_daemons(place)
         command.remove("--check")
         # Of operations of four hosts, and more of them than are measured.
         limit_s = labs.LIMIT_S + 4 * len(settings) * (3 + iters) * seconds_of(size, launch.rate)
-        command += ["--positions", launch.positions, "--warmup-time", WARMUP_SECONDS]
+        command += ["--positions", launch.positions]
         for setting in settings:
             command += ["--settings", setting]
         label = " ".join(map(str, launch)) + f", {size} bytes"

@@ -19,6 +19,7 @@ from netlab import Lab, daemon_arguments, make_certificates  # noqa: E402
 
 MIB = 1 << 20
 LIMIT_S = 120  # of one launch
+TRIALS = 120  # operations in which those of auto end, where that is soon
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Work:
     size: int
     sparsity: float = 0
     iters: int = 5
-    warmup: int = 1
+    warmup: int = 1  # operations before those, and in how many seconds at most; 0: however many
+    warmup_s: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,9 +105,10 @@ class Runner:
         return done.stdout
 
     def perf(self, tool, place, work):
+        limit = ["--warmup-time", work.warmup_s] if work.warmup_s else []
         return [self.folder / tool, "--op", work.op, "--ranks", place.ranks, "--nodes",
                 place.hosts, "--sizes", work.size, "--sparsity", work.sparsity, "--iters",
-                work.iters, "--warmup", work.warmup, "--check", "--json"]
+                work.iters, "--warmup", work.warmup, *limit, "--check", "--json"]
 
     def measure(self, who, place, work, command, extra_env=None):
         """The median in microseconds, or None."""

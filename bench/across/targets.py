@@ -1,7 +1,8 @@
 """Measures spccl, Open MPI and gloo between hosts, in turn, and holds the result against the targets.
 
 A case is a link, a number of hosts, ranks a host, and an operation on 64 MiB of float32. In each
-round every case runs spccl at four sparsities, then its peers, which send all elements whatever
+round every case runs spccl at four sparsities, each after the operations that auto learns by, or 10
+seconds of them, then its peers, which send all elements whatever
 their values; every link also runs iperf3. After the first round only those of a peer's algorithms
 go on that were near the best. What counts is the median over the rounds of each one's median,
 against that of the fastest peer.
@@ -20,6 +21,7 @@ SIZE = 64 * MIB
 SPARSITIES = [0, 0.9, 0.99, 0.999]
 NEAR = 1.15  # of the best: who goes on after the first round
 KEPT = 3  # at most
+WARMUP_SECONDS = 10
 
 # How many times as fast as the fastest peer, one rank a host: rate, hosts, operation, sparsity.
 RATIOS = {
@@ -107,7 +109,8 @@ def measure(cases, runner, options):
             progress(f"round {runner.round + 1} of {options.rounds}: {case.title()}")
             if not options.peers_only:
                 for sparsity in SPARSITIES:
-                    work = Work(case.op, SIZE, sparsity, options.iters, 2)
+                    work = Work(case.op, SIZE, sparsity, options.iters, labs.TRIALS,
+                                WARMUP_SECONDS)
                     note(spccl[case], sparsity, runner.spccl(case.place, work))
             run_peers(runner, case, peers[case], options)
         for place in {c.place.lab.rate: c.place for c in cases}.values():

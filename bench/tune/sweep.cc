@@ -49,22 +49,13 @@ std::string SettingOf(const std::string& way) {
 
 std::vector<std::string> CommandOf(const SweepOptions& options, const Launch& launch) {
   const Case& at = launch.at;
-  std::vector<std::string> command = {options.perf,
-                                      "--op",
-                                      std::string(NameOf(at.op)),
-                                      "--nodes",
-                                      absl::StrCat(at.nodes),
-                                      "--ranks",
-                                      absl::StrCat(at.ranks),
-                                      "--sizes",
-                                      absl::StrCat(at.bytes),
-                                      "--sparsity",
-                                      absl::StrCat(at.sparsity),
-                                      "--iters",
-                                      absl::StrCat(Iterations(options, at.bytes)),
-                                      "--warmup",
-                                      "3",
-                                      "--json"};
+  std::vector<std::string> command = {
+      options.perf, "--op", std::string(NameOf(at.op)), "--nodes", absl::StrCat(at.nodes),
+      "--ranks", absl::StrCat(at.ranks), "--sizes", absl::StrCat(at.bytes), "--sparsity",
+      absl::StrCat(at.sparsity), "--iters", absl::StrCat(Iterations(options, at.bytes)), "--warmup",
+      "3", "--json",
+      // Not all auto: ways to send would be tried meanwhile.
+      "--daemon-arg", "--thresholds-pici-inter=0.5", "--daemon-arg", "--thresholds-coo-inter=0.6"};
   command.insert(command.end(), options.perf_arguments.begin(), options.perf_arguments.end());
   if (at.channels != 0) {
     command.insert(command.end(), {"--daemon-arg", absl::StrCat("--channels=", at.channels)});

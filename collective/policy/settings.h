@@ -104,7 +104,7 @@ struct Thresholds {
   bool operator==(const Thresholds&) const = default;
 };
 
-// The defaults of the SpCCL paper, section IV.
+// Those of the SpCCL paper, section IV.
 inline constexpr Thresholds kPiciThresholds{.intra = 0.6, .inter = 0.5, .ag = 0.1};
 inline constexpr Thresholds kCooThresholds{.intra = 0.7, .inter = 0.6, .ag = 0.5};
 inline constexpr Thresholds kAutoThresholds{kAutoThreshold, kAutoThreshold, kAutoThreshold};
@@ -113,8 +113,8 @@ inline constexpr Thresholds kAutoThresholds{kAutoThreshold, kAutoThreshold, kAut
 struct Settings {
   Algorithm algorithm = Algorithm::kAuto;
   Codec codec = Codec::kAuto;
-  Thresholds pici = kPiciThresholds;  // also for pici-column
-  Thresholds coo = kCooThresholds;
+  Thresholds pici = kAutoThresholds;  // also for pici-column
+  Thresholds coo = kAutoThresholds;
   Lossy lossy = {};          // in the codec's place where it applies
   uint64_t slice_bytes = 0;  // of operations between nodes; 0: as policy/slice.h has it
   bool operator==(const Settings&) const = default;

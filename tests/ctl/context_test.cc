@@ -198,11 +198,11 @@ TEST_F(ContextTest, Thresholds) {
   EXPECT_EQ(Tool({"threshold", "set", "--codec", "coo", "--ag", "0.25", "--job", "job-41"}).code,
             kFine);
   const ToolRun got = Tool({"threshold", "get", "--job", "job-41"});
-  EXPECT_THAT(got.out, AllOf(HasSubstr("job job-41"), HasSubstr("0.25 *"), HasSubstr("0.6")));
+  EXPECT_THAT(got.out, AllOf(HasSubstr("job job-41"), HasSubstr("0.25 *"), HasSubstr(" auto ")));
   const nlohmann::json json = Json({"threshold", "get", "--job", "job-41"});
   EXPECT_EQ(json["overrides"]["coo"]["ag"], 0.25);
   EXPECT_TRUE(json["overrides"]["coo"]["intra"].is_null());
-  EXPECT_EQ(json["resolved"]["coo"]["intra"], 0.7);
+  EXPECT_EQ(json["resolved"]["coo"]["intra"], policy::kAutoThreshold);
   EXPECT_EQ(Json({"threshold", "set", "--intra", "0", "--comm", "41"})["communicators"], 1);
   EXPECT_EQ(settings_->Get(daemon::CommScope{41}).pici.intra, 0);
   EXPECT_EQ(Tool({"threshold", "set", "--inter", "auto", "--comm", "41"}).code, kFine);
@@ -233,6 +233,7 @@ TEST_F(ContextTest, AllThresholdsAtOnce) {
   EXPECT_THAT(Tool({"threshold", "reset", "--job", "nosuch"}).out, Not(HasSubstr("kept")));
   EXPECT_EQ(Tool({"threshold", "set", "auto", "--ag", "0.5"}).code, kWrongUse);
   EXPECT_EQ(Tool({"threshold", "set", "best"}).code, kWrongUse);
+  EXPECT_EQ(Tool({"threshold", "get", "--runtime-dir", ""}).code, kWrongUse);
 }
 
 TEST_F(ContextTest, SettingsTellWhoSaysThem) {
@@ -249,7 +250,7 @@ TEST_F(ContextTest, SettingsTellWhoSaysThem) {
   EXPECT_EQ(Tool({"threshold", "set", "--intra", "0.25", "--job", "job-42"}).code, kFine);
   EXPECT_EQ(Tool({"threshold", "set", "--inter", "0.75"}).code, kFine);
   EXPECT_THAT(Tool({"threshold", "get", "--comm", "42"}).out,
-              AllOf(HasSubstr(" (job) "), HasSubstr(" (global) "), HasSubstr(" 0.1\n")));
+              AllOf(HasSubstr(" (job) "), HasSubstr(" (global) "), HasSubstr(" auto\n")));
   EXPECT_THAT(Tool({"threshold", "get", "--job", "job-42"}).out,
               AllOf(HasSubstr("0.25 *"), HasSubstr("0.75 (global)")));
 }

@@ -164,7 +164,7 @@ TEST_F(ControlServiceTest, ListsMayBeOfOneJob) {
   EXPECT_EQ(comm.id(), kOther);
   EXPECT_EQ(comm.members(0).phase(), "idle");
   EXPECT_EQ(comm.settings().algorithm(), v1::ALGORITHM_AUTO);
-  EXPECT_EQ(comm.settings().pici().intra(), policy::kPiciThresholds.intra);
+  EXPECT_EQ(comm.settings().pici().intra(), policy::kAutoThreshold);
   ASSERT_EQ(comm.counters().sends_by_format_size(), kFormatCount);
   EXPECT_EQ(comm.counters().sends_by_format(2).key(), "pici-column");
   EXPECT_EQ(comm.counters().sends_by_format(2).value(), 3u);

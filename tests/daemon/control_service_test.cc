@@ -85,7 +85,7 @@ TEST_F(ControlServiceTest, SettingsReachTheStoreAndComeBack) {
   ASSERT_TRUE(Call(&v1::Control::Stub::SetSettings, set, &changed).ok());
   EXPECT_EQ(changed.communicators(), 1u);
   EXPECT_EQ(changed.resolved().coo().ag(), 0.25);
-  EXPECT_EQ(changed.resolved().coo().intra(), policy::kCooThresholds.intra);
+  EXPECT_EQ(changed.resolved().coo().intra(), policy::kAutoThreshold);
   EXPECT_EQ(settings_->Resolve("job-1001", 5).codec, policy::Codec::kCoo);
   EXPECT_EQ(settings_->Resolve("job-1001", 5).pici.inter, 0);
   v1::GetSettingsRequest get;

@@ -355,7 +355,7 @@ TEST(SendPolicyTest, FixedThresholdsStayWhatTheyAreWhateverTheCosts) {
   for (const double rate : {1e7, 1e9, 1e12}) {
     const Costs costs = LinkOf(rate);
     for (uint64_t nnz = 0; nnz <= 1000; nnz += 10) {
-      Settings settings{.codec = Codec::kPici};
+      const Settings settings{.codec = Codec::kPici, .pici = kPiciThresholds};
       const OpDesc op{.kind = OpKind::kAllReduce, .count = kElements};
       SendPolicy with(settings, op, &costs), without(settings, op);
       for (SendPolicy* const policy : {&with, &without}) policy->Compressed(nnz, kElements);

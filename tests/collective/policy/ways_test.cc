@@ -66,9 +66,9 @@ TEST(WaysTest, WhatMovesUnchangedHasFirstSendsOnly) {
 }
 
 TEST(WaysTest, OnlySettingsThatSayNothingLeaveAllOpen) {
-  Settings settings;
-  EXPECT_FALSE(LeavesAllOpen(settings));  // the paper's thresholds
-  settings.pici = settings.coo = kAutoThresholds;
+  Settings settings{.pici = kPiciThresholds, .coo = kCooThresholds};
+  EXPECT_FALSE(LeavesAllOpen(settings));
+  settings = {};
   EXPECT_TRUE(LeavesAllOpen(settings));
   settings.codec = Codec::kPici;
   EXPECT_FALSE(LeavesAllOpen(settings));

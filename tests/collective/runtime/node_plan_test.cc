@@ -344,7 +344,7 @@ TEST(NodePlanTest, EachSendStepTellsWhatWasDecided) {
   EXPECT_EQ(first.link, policy::Link::kInter);
   EXPECT_NEAR(first.sparsity_sum / static_cast<double>(first.sparsity_count), 0.95, 0.02);
   EXPECT_EQ(second.decisions[static_cast<size_t>(Reason::kKnownAbove)], 4);
-  EXPECT_EQ(second.threshold, c.settings.pici.inter);
+  EXPECT_EQ(second.threshold, policy::kPiciThresholds.inter);
   EXPECT_EQ(first.formats[static_cast<size_t>(Format::kPici)], 4);
   EXPECT_GT(first.encode_ns + second.encode_ns, 0);
   EXPECT_LT(second.wire_bytes, second.dense_bytes);
