@@ -108,17 +108,10 @@ struct FrameFile {
   absl::Status valid;  // FailedPrecondition: what is wrong
 };
 
-// What stands before the number that was expected, where that is a bound.
-const char* BoundOf(const FrameFault& fault) {
-  const bool counts_types = fault.error == FrameError::kBadDType && fault.expected == kDTypeCount;
-  if (fault.error == FrameError::kBadFormat || counts_types) return "less than ";
-  return fault.error == FrameError::kTooManyElements ? "at most " : "";
-}
-
 absl::Status Invalid(const std::string& path, const FrameFault& fault) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, ": not a valid frame: ", View(NameOf(fault.error)), " at byte ", fault.at,
-                   ": found ", fault.found, ", expected ", BoundOf(fault), fault.expected));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": not a valid frame: ", View(NameOf(fault.error)), " at byte ", fault.at, ": found ",
+      fault.found, ", expected ", View(NameOf(fault.bound)), fault.expected));
 }
 
 // The header first, then as much as it says, so that a large file that is no frame costs nothing.

@@ -45,11 +45,16 @@ enum class FrameError : uint8_t {
 };
 std::string_view NameOf(FrameError error);
 
+// Whether the value that was expected is the only one.
+enum class Bound : uint8_t { kExactly, kLessThan, kAtMost, kAtLeast };
+std::string_view NameOf(Bound bound);  // to stand before the value: "less than ", of exactly ""
+
 struct FrameFault {
   FrameError error = FrameError::kNone;
   uint64_t at = 0;  // byte offset in the frame of the field or word at fault
   uint64_t found = 0;
-  uint64_t expected = 0;  // the value, or the bound, that was expected
+  uint64_t expected = 0;
+  Bound bound = Bound::kExactly;  // of `expected`
   bool ok() const { return error == FrameError::kNone; }
 };
 

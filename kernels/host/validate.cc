@@ -35,11 +35,12 @@ FrameFault CheckIdentity(const FrameHeader& header) {
                  kFrameVersion);
   }
   if (!IsValidFormat(header.format)) {
-    return Fault(FrameError::kBadFormat, offsetof(FrameHeader, format), header.format,
-                 kFormatCount);
+    return Fault(FrameError::kBadFormat, offsetof(FrameHeader, format), header.format, kFormatCount,
+                 Bound::kLessThan);
   }
   if (!IsValidDType(header.dtype)) {
-    return Fault(FrameError::kBadDType, offsetof(FrameHeader, dtype), header.dtype, kDTypeCount);
+    return Fault(FrameError::kBadDType, offsetof(FrameHeader, dtype), header.dtype, kDTypeCount,
+                 Bound::kLessThan);
   }
   if (header.reserved != 0) {
     return Fault(FrameError::kBadReserved, offsetof(FrameHeader, reserved), header.reserved, 0);
@@ -57,11 +58,12 @@ FrameFault CheckLayout(const FrameHeader& header, size_t frame_bytes, FrameLayou
   const Format format = static_cast<Format>(header.format);
   if (header.element_count > kMaxFrameElements) {
     return Fault(FrameError::kTooManyElements, offsetof(FrameHeader, element_count),
-                 header.element_count, kMaxFrameElements);
+                 header.element_count, kMaxFrameElements, Bound::kAtMost);
   }
   if (header.nnz > header.element_count ||
       (format == Format::kDense && header.nnz != header.element_count)) {
-    return Fault(FrameError::kBadNnz, offsetof(FrameHeader, nnz), header.nnz, header.element_count);
+    return Fault(FrameError::kBadNnz, offsetof(FrameHeader, nnz), header.nnz, header.element_count,
+                 format == Format::kDense ? Bound::kExactly : Bound::kAtMost);
   }
   if (IsLossy(format)) return {};
   layout = LayoutOf(format, static_cast<DType>(header.dtype), header.element_count, header.nnz);
@@ -121,12 +123,14 @@ FrameFault CheckCoo(const uint8_t* frame, const FrameHeader& header, const Frame
   uint64_t lowest = 0;
   for (uint64_t i = 0; i < header.nnz; ++i) {
     const uint32_t index = LoadAt<uint32_t>(frame, layout.index + 4 * i);
-    if (index < lowest) return Fault(FrameError::kBadIndex, layout.index + 4 * i, index, lowest);
+    if (index < lowest) {
+      return Fault(FrameError::kBadIndex, layout.index + 4 * i, index, lowest, Bound::kAtLeast);
+    }
     lowest = uint64_t{index} + 1;
   }
   if (lowest > header.element_count) {  // rising, so the last one is the highest
     return Fault(FrameError::kBadIndex, layout.index + 4 * (header.nnz - 1), lowest - 1,
-                 header.element_count);
+                 header.element_count, Bound::kLessThan);
   }
   return CheckPadding(frame, layout.index + 4 * header.nnz, layout.values);
 }
@@ -170,7 +174,9 @@ FrameFault CheckGapTiles(const uint8_t* frame, const FrameHeader& header, const 
       return Fault(FrameError::kBadIndex, index, LoadAt<uint32_t>(frame, index), 0);
     }
     if (end < begin || end > header.nnz) {
-      return Fault(FrameError::kBadIndex, last ? index : index + 4, end, last ? begin : header.nnz);
+      return Fault(FrameError::kBadIndex, last ? index : index + 4, end,
+                   end < begin ? begin : header.nnz,
+                   end < begin ? Bound::kAtLeast : Bound::kAtMost);
     }
     const uint64_t from = begin + first_bucket;
     const uint64_t to = end + first_bucket + buckets;
@@ -198,7 +204,8 @@ FrameFault CheckGapPositions(const uint8_t* frame, const FrameHeader& header,
           bucket << shape.shift | (field & ((uint64_t{1} << shape.shift) - 1));
       if (position < lowest || position >= header.element_count) {
         return Fault(FrameError::kBadIndex, layout.low + bit / 8, position,
-                     position < lowest ? lowest : header.element_count);
+                     position < lowest ? lowest : header.element_count,
+                     position < lowest ? Bound::kAtLeast : Bound::kLessThan);
       }
       lowest = position + 1;
     }
@@ -268,6 +275,20 @@ FrameFault Validate(const void* frame, size_t frame_bytes, DType dtype, uint64_t
                  header.element_count, elements);
   }
   return CheckFrame(bytes, frame_bytes, header);
+}
+
+std::string_view NameOf(Bound bound) {
+  switch (bound) {
+    case Bound::kExactly:
+      return "";
+    case Bound::kLessThan:
+      return "less than ";
+    case Bound::kAtMost:
+      return "at most ";
+    case Bound::kAtLeast:
+      return "at least ";
+  }
+  return "";
 }
 
 std::string_view NameOf(FrameError error) {

@@ -56,7 +56,8 @@ FrameFault CheckWidths(const uint8_t* frame, const FrameHeader& header,
     const uint64_t width = frame[layout.widths + group];
     const bool empty = MembersOf(group, header.element_count) == 0;
     if (width > most || (empty && width != 0) || words + width > plane_words) {
-      return Fault(FrameError::kBadIndex, layout.widths + group, width, empty ? 0 : most);
+      return Fault(FrameError::kBadIndex, layout.widths + group, width, empty ? 0 : most,
+                   Bound::kAtMost);
     }
     words += width;
   }
@@ -89,7 +90,8 @@ FrameFault CheckPositions(const uint8_t* frame, const FrameHeader& header, uint6
     const uint32_t position = LoadAt<uint32_t>(frame, positions + 4 * i);
     if (position < lowest || position >= header.element_count) {
       return Fault(FrameError::kBadIndex, positions + 4 * i, position,
-                   position < lowest ? lowest : header.element_count);
+                   position < lowest ? lowest : header.element_count,
+                   position < lowest ? Bound::kAtLeast : Bound::kLessThan);
     }
     lowest = uint64_t{position} + 1;
   }

@@ -18,8 +18,9 @@ T LoadAt(const uint8_t* frame, uint64_t offset) {
   return value;
 }
 
-inline FrameFault Fault(FrameError error, uint64_t at, uint64_t found, uint64_t expected) {
-  return {.error = error, .at = at, .found = found, .expected = expected};
+inline FrameFault Fault(FrameError error, uint64_t at, uint64_t found, uint64_t expected,
+                        Bound bound = Bound::kExactly) {
+  return {.error = error, .at = at, .found = found, .expected = expected, .bound = bound};
 }
 
 inline FrameFault CheckPadding(const uint8_t* frame, uint64_t from, uint64_t to) {

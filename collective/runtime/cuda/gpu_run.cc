@@ -161,7 +161,8 @@ absl::Status GpuRun::CheckHostFrame(const Step& step) {
   return BadFrame(step, fault.ok()
                             ? absl::StrCat("GPUs have no kernels for ", std::string(NameOf(format)))
                             : absl::StrCat(std::string(NameOf(fault.error)), " at byte ", fault.at,
-                                           ": found ", fault.found, ", expected ", fault.expected));
+                                           ": found ", fault.found, ", expected ",
+                                           std::string(NameOf(fault.bound)), fault.expected));
 }
 
 absl::Status GpuRun::Upload() {

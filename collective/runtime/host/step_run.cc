@@ -118,10 +118,11 @@ absl::Status StepRun::CheckFrame(const Step& step) {
     return absl::OkStatus();
   }
   result_.culprit_rank = static_cast<int>(RankOf(step.from));
-  return absl::DataLossError(absl::StrCat(
-      "rank ", RankOf(args_.participant), " received a bad frame from rank ", RankOf(step.from),
-      " (chunk ", chunk_, ", slice ", args_.lane, "): ", std::string(NameOf(fault.error)),
-      " at byte ", fault.at, ": found ", fault.found, ", expected ", fault.expected));
+  return absl::DataLossError(
+      absl::StrCat("rank ", RankOf(args_.participant), " received a bad frame from rank ",
+                   RankOf(step.from), " (chunk ", chunk_, ", slice ", args_.lane,
+                   "): ", std::string(NameOf(fault.error)), " at byte ", fault.at, ": found ",
+                   fault.found, ", expected ", std::string(NameOf(fault.bound)), fault.expected));
 }
 
 Frame StepRun::NewDenseFrame(DType type) {

@@ -116,6 +116,9 @@ TEST_P(ValidateTest, FindsWrongCounts) {
   EXPECT_THAT(Validate(many.data(), many.size()), FaultIs(FrameError::kTooManyElements, 8));
   const Bytes most = WithHeader(frame_, [](FrameHeader& h) { h.element_count = ~uint64_t{0}; });
   EXPECT_THAT(Validate(most.data(), most.size()), FaultIs(FrameError::kTooManyElements, 8));
+  EXPECT_EQ(Validate(many.data(), many.size()).bound, Bound::kAtMost);
+  EXPECT_EQ(Check(WithHeader(frame_, [](FrameHeader& h) { h.dtype = 10; })).bound,
+            Bound::kLessThan);
   for (const uint64_t nnz : {kElements + 1, ~uint64_t{0}}) {
     EXPECT_THAT(Check(WithHeader(frame_, [nnz](FrameHeader& h) { h.nnz = nnz; })),
                 FaultIs(FrameError::kBadNnz, 16));
