@@ -39,6 +39,9 @@ bool HasPassed(int socket) {
   (void)::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes_of_type);
   // A packet may be of 0 bytes, as the end is: beside a packet there are its sender's credentials.
   const int has_packets = type == SOCK_SEQPACKET;
+  // What is beside an urgent byte, to look at what comes next does not show.
+  char urgent;
+  if (::recv(socket, &urgent, sizeof urgent, MSG_OOB | MSG_PEEK | MSG_DONTWAIT) > 0) return true;
   if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &has_packets, sizeof has_packets) != 0) {
     return true;
   }

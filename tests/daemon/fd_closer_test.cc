@@ -187,6 +187,38 @@ TEST(FdCloserTest, WhatIsBehindAStreamsBytesDoesNotLinger) {
   EXPECT_TRUE(AwaitEnd(behind.read));
 }
 
+// A byte that is urgent with a descriptor beside it. Whether the kernel knows such bytes.
+bool SendUrgent(int socket, int fd) {
+  char byte = 'x';
+  iovec piece{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  return ::sendmsg(socket, &message, MSG_OOB | MSG_NOSIGNAL) == 1;
+}
+
+TEST(FdCloserTest, WhatIsBesideAStreamsUrgentByteIsNotClosedByTheCaller) {
+  FdCloser closer(nullptr);
+  LingeringSocket lingering = MakeLingeringSocket(), second = MakeLingeringSocket();
+  closer.Close(kUser, MakeHolderOf(std::move(lingering.socket)));
+  Session stream(SOCK_STREAM);
+  const int number = stream.server.get();
+  if (!SendUrgent(stream.client.get(), second.socket.get())) {
+    GTEST_SKIP() << "a kernel without urgent bytes in UNIX sockets";
+  }
+  second.socket.Reset();
+  closer.CloseSocket(kUser, std::move(stream.server));
+  EXPECT_TRUE(IsOpen(number));
+}
+
 TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
   Reaper reaper;
   std::optional<FdCloser> closer;
