@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "daemon/file_io.h"
 
@@ -95,7 +96,10 @@ absl::Status JobTable::Register(const RegisteredJob& job) {
         absl::StrCat("already ", kMaxJobs, " jobs are registered: end some"));
   }
   jobs[job.number] = job;
-  return Replace(std::move(jobs));
+  SPCCL_RETURN_IF_ERROR(Annotate(Save(jobs), "jobs not changed"));
+  const std::lock_guard lock(mutex_);
+  jobs_ = std::move(jobs);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> JobTable::End(uint64_t number, uid_t uid) {
@@ -109,7 +113,14 @@ absl::StatusOr<bool> JobTable::End(uint64_t number, uid_t uid) {
   if (found == jobs.end()) return false;
   if (found->second.uid != uid) return AnothersJob(found->second);
   jobs.erase(found);
-  SPCCL_RETURN_IF_ERROR(Replace(std::move(jobs)));
+  // It is over, whatever the disk says.
+  if (const absl::Status status = Save(jobs); !status.ok()) {
+    Log(LogLevel::kWarning, "control", "an ended job is left on disk until the next change",
+        {{"job", RegisteredJob{.number = number, .uid = uid, .cgroup = {}}.id()},
+         {"error", std::string(status.message())}});
+  }
+  const std::lock_guard lock(mutex_);
+  jobs_ = std::move(jobs);
   return true;
 }
 
@@ -148,15 +159,12 @@ std::optional<RegisteredJob> JobTable::Find(const Peer& peer) const {
   return std::nullopt;
 }
 
-absl::Status JobTable::Replace(std::map<uint64_t, RegisteredJob> jobs) {
+absl::Status JobTable::Save(const std::map<uint64_t, RegisteredJob>& jobs) const {
   std::string text;
   for (const auto& [number, job] : jobs) {
     absl::StrAppend(&text, number, " ", job.uid, job.cgroup.empty() ? "" : " ", job.cgroup, "\n");
   }
-  SPCCL_RETURN_IF_ERROR(Annotate(ReplaceFile(path_, text), "jobs not changed"));
-  const std::lock_guard lock(mutex_);
-  jobs_ = std::move(jobs);
-  return absl::OkStatus();
+  return ReplaceFile(path_, text);
 }
 
 }  // namespace spccl::daemon

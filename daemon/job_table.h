@@ -43,7 +43,9 @@ class JobTable {
   // number is another user's. InvalidArgument: number 0, or a group that is not an absolute path in
   // printable ASCII without blanks, or the root. ResourceExhausted: too many jobs.
   absl::Status Register(const RegisteredJob& job);
-  // Whether it was there. AlreadyExists: the number is another user's; nothing has changed.
+  // Whether it was there. It is over also where that cannot be written: then a daemon that is
+  // started before the next change has it back. AlreadyExists: the number is another user's;
+  // nothing has changed.
   absl::StatusOr<bool> End(uint64_t number, uid_t uid);
   std::vector<RegisteredJob> List() const;
   // Whether the job with this id() is there.
@@ -60,7 +62,7 @@ class JobTable {
  private:
   explicit JobTable(std::string path) : path_(std::move(path)) {}
   // write_mutex_ is held.
-  absl::Status Replace(std::map<uint64_t, RegisteredJob> jobs);
+  absl::Status Save(const std::map<uint64_t, RegisteredJob>& jobs) const;
 
   const std::string path_;
   std::mutex write_mutex_;                  // one writer at a time; taken before mutex_

@@ -1,5 +1,6 @@
 #include "daemon/job_table.h"
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -58,6 +59,25 @@ TEST_F(JobTableTest, KeepsJobsOverARestart) {
   EXPECT_FALSE(*table->End(77, 1000));
   EXPECT_THAT(Open()->List(), ElementsAre(second));
   EXPECT_EQ(second.id(), "u1001.j78");
+}
+
+TEST_F(JobTableTest, AJobIsOverThoughThatCannotBeWritten) {
+  const std::string folder = folder_.path() + "/state", moved = folder_.path() + "/moved";
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  auto table = JobTable::Create(folder + "/jobs");
+  ASSERT_THAT(table, IsOk());
+  const RegisteredJob first{.number = 77, .uid = 1000, .cgroup = ""};
+  const RegisteredJob second{.number = 78, .uid = 1001, .cgroup = ""};
+  ASSERT_THAT((*table)->Register(first), IsOk());
+  std::filesystem::rename(folder, moved);
+  EXPECT_FALSE((*table)->Register(second).ok());
+  const auto ended = (*table)->End(77, 1000);
+  ASSERT_THAT(ended, IsOk());
+  EXPECT_TRUE(*ended);
+  EXPECT_THAT((*table)->List(), IsEmpty());
+  std::filesystem::rename(moved, folder);
+  ASSERT_THAT((*table)->Register(second), IsOk());
+  EXPECT_THAT((*JobTable::Create(folder + "/jobs"))->List(), ElementsAre(second));
 }
 
 TEST_F(JobTableTest, RefusesWhatCannotBe) {
