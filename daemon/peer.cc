@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "daemon/file_io.h"
 
 namespace spccl::daemon {
 namespace {
@@ -191,7 +192,10 @@ absl::StatusOr<Peer> IdentifyPeer(int socket) {
     return peer;
   }
   SPCCL_ASSIGN_OR_RETURN(peer.pidfd, PidfdOf(socket, peer.pid));
-  peer.cgroup = ReadOf(peer.pid, "cgroup");
+  absl::StatusOr<std::string> cgroup = ReadFile(absl::StrCat("/proc/", peer.pid, "/cgroup"));
+  // Or it would pass for another job's. Of a kernel without groups there is none.
+  if (absl::IsResourceExhausted(cgroup.status())) return cgroup.status();
+  if (cgroup.ok()) peer.cgroup = *std::move(cgroup);
   if (const auto job = SlurmJobOf(peer.cgroup)) {
     peer.job_id = absl::StrCat("u", peer.uid, ".j", *job);
   } else {

@@ -1,5 +1,6 @@
 #include "daemon/peer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -9,11 +10,13 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/daemon/descriptor_limit.h"
 #include "tests/support/status_test.h"
 
 namespace spccl::daemon {
@@ -74,6 +77,20 @@ TEST(IdentifyPeerTest, TellsTheKernelsView) {
   EXPECT_EQ(peer->job_id, absl::StrCat("u", ::getuid(), ".s", ::getsid(0)));
   EXPECT_TRUE(peer->pidfd.valid());
   EXPECT_FALSE(HasEnded(*peer));
+}
+
+TEST(IdentifyPeerTest, SaysThatThereAreNoDescriptorsToReadItsGroup) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd here(pair[0]), there(pair[1]);
+  const DescriptorLimit limit(64);
+  std::vector<UniqueFd> taken;
+  for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.emplace_back(fd);
+  taken.pop_back();  // the pidfd's
+  EXPECT_THAT(IdentifyPeer(here.get()),
+              FailsWith(absl::StatusCode::kResourceExhausted, HasSubstr("cgroup")));
+  taken.pop_back();
+  EXPECT_THAT(IdentifyPeer(here.get()), IsOk());
 }
 
 // The socket hangs up while the process is still ending: what the pidfd says then is chance.
