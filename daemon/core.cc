@@ -70,7 +70,7 @@ Core::~Core() {
     engine_->StopNow();
     stop_deadline_ns_ = MonotonicNanos();
   });
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Core::Run() {

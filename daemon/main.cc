@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +90,16 @@ void RaiseDescriptorLimit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max - DescriptorsToKeep(limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Below which gRPC aborts, or nobody could connect.
+absl::Status CheckDescriptorLimit() {
+  constexpr rlim_t kLeast = 32;
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeast) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the process may have ", limit.rlim_cur,
+                                                   " descriptors open (RLIMIT_NOFILE), expected ",
+                                                   kLeast, " at least"));
 }
 
 // Signals, blocked in every thread, so that the main thread takes them one by one.
@@ -227,8 +238,9 @@ struct Parts {
   std::unique_ptr<metrics::HttpServer> metrics;  // nullptr: there is none
 };
 
-absl::StatusOr<Parts> Start(const Config& config) {
+absl::StatusOr<Parts> StartParts(const Config& config) {
   Parts parts;
+  SPCCL_RETURN_IF_ERROR(CheckDescriptorLimit());
   SPCCL_RETURN_IF_ERROR(MakeRuntimeFolder(config.runtime_dir));
   SPCCL_ASSIGN_OR_RETURN(parts.settings,
                          SettingsStore::Create(config.state_dir, config.settings, config.job_share,
@@ -255,6 +267,15 @@ absl::StatusOr<Parts> Start(const Config& config) {
                                                parts.settings.get(), parts.jobs.get()));
   SPCCL_ASSIGN_OR_RETURN(parts.metrics, ServeMetrics(config, parts.core.get()));
   return parts;
+}
+
+// Threads, and what libraries make, throw where there are none.
+absl::StatusOr<Parts> Start(const Config& config) {
+  try {
+    return StartParts(config);
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(error.what());
+  }
 }
 
 // Reads the configuration once more and puts it in force, whole or not at all.

@@ -92,7 +92,9 @@ Scheduler::~Scheduler() {
     stopping_ = true;
   }
   ready_.notify_all();
-  for (auto& channel : channels_) channel->thread.join();
+  for (auto& channel : channels_) {
+    if (channel->thread.joinable()) channel->thread.join();
+  }
 }
 
 void Scheduler::Add(const std::string& job_id, uint64_t comm_id,

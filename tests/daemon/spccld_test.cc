@@ -13,12 +13,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/unique_fd.h"
 #include "daemon/kept_descriptors.h"
 #include "gtest/gtest.h"
@@ -90,6 +92,23 @@ TEST(SpccldTest, LivesWhereItsLogMayBeNoLarger) {
 std::string Binary() {
   const auto self = std::filesystem::canonical("/proc/self/exe");
   return self.parent_path().parent_path() / "bin/spccld";
+}
+
+TEST(SpccldTest, SaysThatItMayOpenTooLittle) {
+  const spccl::testing::TempFolder folder;
+  const std::string log = folder.path() + "/log";
+  for (const int limit : {12, 16, 31}) {  // the shell needs the first eleven
+    const std::string command =
+        absl::StrCat("ulimit -n ", limit, "; exec ", Binary(), " --runtime-dir ", folder.path(),
+                     "/run --state-dir ", folder.path(), "/state 2> ", log);
+    const int ended = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(ended)) << limit;
+    EXPECT_EQ(WEXITSTATUS(ended), 2) << limit;
+    std::ifstream file(log);
+    const std::string told((std::istreambuf_iterator<char>(file)), {});
+    EXPECT_THAT(told, ::testing::AllOf(::testing::HasSubstr("cannot start"),
+                                       ::testing::HasSubstr("RLIMIT_NOFILE")));
+  }
 }
 
 // A pipe that is full, and has not been set not to block.
