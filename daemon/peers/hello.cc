@@ -74,7 +74,8 @@ absl::Status CheckHello(const v1::Hello& ours, const v1::Hello& theirs) {
     if (hello->expected() == 0 || hello->expected() == other.boot_id()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("the daemon on ", other.name(), " has been started anew: its boot id is ",
-                     other.boot_id(), ", expected ", hello->expected()));
+                     absl::Hex(other.boot_id(), absl::kZeroPad16), ", expected ",
+                     absl::Hex(hello->expected(), absl::kZeroPad16)));
   }
   if (theirs.boot_id() == ours.boot_id()) {
     return absl::InvalidArgumentError("a daemon has reached itself");

@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <ctime>
@@ -11,7 +12,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/openssl.h"
 #include "base/status.h"
 #include "daemon/file_io.h"
@@ -101,6 +104,16 @@ bool Await(BIO* bio, int64_t until_ns) {
   return left_ns > 0 && ::poll(&entry, 1, static_cast<int>(left_ns / 1'000'000) + 1) > 0;
 }
 
+// Who reads the key may pass for this node.
+void WarnIfOthersMayRead(const std::string& key) {
+  struct stat info;
+  if (::stat(key.c_str(), &info) != 0 || (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return;
+  Log(LogLevel::kWarning, "peers", "others may read or write the certificate's key",
+      {{"key", key},
+       {"mode", absl::StrFormat("%04o", info.st_mode & 07777)},
+       {"advice", absl::StrCat("chmod 0600 ", key)}});
+}
+
 }  // namespace
 
 absl::StatusOr<TlsIdentity> TlsIdentity::Load(const TlsFiles& files) {
@@ -109,6 +122,7 @@ absl::StatusOr<TlsIdentity> TlsIdentity::Load(const TlsFiles& files) {
   SPCCL_ASSIGN_OR_RETURN(identity.ca_, ReadFile(files.ca));
   SPCCL_ASSIGN_OR_RETURN(identity.certificate_, ReadFile(files.certificate));
   SPCCL_ASSIGN_OR_RETURN(identity.key_, ReadFile(files.key));
+  WarnIfOthersMayRead(files.key);
   const Certificate certificate = openssl::ParseCertificate(identity.certificate_);
   if (certificate == nullptr) return Wrong(files.certificate, "found no certificate in PEM form");
   const Key key = openssl::ParseKey(identity.key_);

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "ctl/certificates.h"
+#include "daemon/peers/tls.h"
 #include "tests/daemon/peers/node.h"
 #include "tests/daemon/peers/stranger.h"
 
@@ -35,6 +36,7 @@ class PeerNetTlsTest : public ::testing::Test {
   std::string Write(const std::string& name, const std::string& text) {
     const std::string path = folder_ + "/" + name;
     std::ofstream(path) << text;
+    std::filesystem::permissions(path, std::filesystem::perms(0600));
     return path;
   }
   // A node that trusts `trusted` and has a certificate of `issuer`.
@@ -74,6 +76,18 @@ TEST_F(PeerNetTlsTest, NodesOfOneAuthorityMeet) {
   Node c(Good(3));
   const PeerId by_name = c.Connect(a);
   EXPECT_TRUE(c.AwaitUp(by_name)) << c.Get(by_name).down;
+}
+
+TEST_F(PeerNetTlsTest, AKeyThatOthersMayReadIsWarnedOf) {
+  const PeerNetOptions options = Good(1);
+  for (const unsigned mode : {0600u, 0640u, 0604u}) {
+    std::filesystem::permissions(options.tls.key, std::filesystem::perms(mode));
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(TlsIdentity::Load(options.tls).ok());
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(told.find("chmod 0600 " + options.tls.key) != std::string::npos, mode != 0600)
+        << told;
+  }
 }
 
 // In the middle of TLS's own greeting.
