@@ -1,6 +1,9 @@
 #include "client/collective_call.h"
 
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "client/include/spccl/spccl.h"
 
 namespace spccl::client {
@@ -64,6 +67,13 @@ absl::Status CheckOverlap(const CollectiveCall& call, const Footprint& bytes, in
       "sendbuff and recvbuff overlap, and not as in place is defined for this operation");
 }
 
+absl::Status CheckEnd(const char* name, const void* buffer, size_t bytes) {
+  const auto begin = AddressOf(buffer);
+  if (bytes <= UINTPTR_MAX - begin) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " is 0x", absl::Hex(begin), ": its ", bytes,
+                                                 " bytes go beyond the highest address"));
+}
+
 }  // namespace
 
 size_t ElementBytes(uint32_t dtype) {
@@ -89,6 +99,8 @@ absl::StatusOr<Footprint> CheckCall(const CollectiveCall& call, int rank, int ra
   if (bytes.recv_bytes > 0 && call.recv == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("recvbuff is NULL with count ", call.count));
   }
+  SPCCL_RETURN_IF_ERROR(CheckEnd("sendbuff", call.send, bytes.send_bytes));
+  SPCCL_RETURN_IF_ERROR(CheckEnd("recvbuff", call.recv, bytes.recv_bytes));
   if (bytes.send_bytes > 0 && bytes.recv_bytes > 0) {
     if (absl::Status status = CheckOverlap(call, bytes, rank); !status.ok()) return status;
   }

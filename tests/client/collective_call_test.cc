@@ -42,6 +42,17 @@ TEST(CheckCallTest, FootprintsAreThoseOfEachOperation) {
   }
 }
 
+TEST(CheckCallTest, BuffersEndBeforeMemoryDoes) {
+  CollectiveCall call = Call(OpCode::kAllReduce);  // of 16 bytes
+  call.send = reinterpret_cast<const void*>(UINTPTR_MAX - 15);
+  EXPECT_THAT(Refusal(call), HasSubstr("sendbuff is 0xfffffffffffffff0: its 16 bytes"));
+  call.send = reinterpret_cast<const void*>(UINTPTR_MAX - 16);
+  EXPECT_TRUE(CheckCall(call, 0, 2).ok());
+  call = Call(OpCode::kAllReduce);
+  call.recv = reinterpret_cast<void*>(UINTPTR_MAX - 3);
+  EXPECT_THAT(Refusal(call), HasSubstr("recvbuff is"));
+}
+
 TEST(CheckCallTest, EveryElementTypeHasItsWidth) {
   const size_t widths[spcclNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   for (uint32_t dtype = 0; dtype < spcclNumTypes; ++dtype) {

@@ -110,8 +110,8 @@ typedef enum {
 } spcclResult_t;
 
 /* How elements are combined. Sums and products of integers wrap. An average divides the sum by the
- * number of ranks, for integers toward zero. float16 and bfloat16 are accumulated in float32 and
- * rounded once. */
+ * number of ranks, for integers toward zero; there the sum of integers of less than 8 bytes does
+ * not wrap. float16 and bfloat16 are accumulated in float32 and rounded once. */
 typedef enum {
   spcclSum = 0,
   spcclProd = 1,
@@ -302,8 +302,8 @@ SPCCL_API spcclResult_t spcclCommDeregister(const spcclComm_t comm, void* handle
  * memory itself, in an all-reduce of 8 MiB or more on memory that is not from spcclMemAlloc, and
  * wherever the daemon may not reach such memory, it gets a SIGSEGV, as from memcpy).
  * spcclInvalidUsage: the communicator was destroyed or is the parent's; or the ranks disagree: then
- * all ranks get it, with both values in the text. spcclRemoteError: another rank's process died, its
- * memory is not there, or the communicator was aborted; the text names the rank.
+ * all ranks get it, with both values in the text. spcclRemoteError: another rank's process died,
+ * its memory is not there, or the communicator was aborted; the text names the rank.
  *
  * Zeros. Sparse frames (between nodes, between GPUs of one node, or with SPCCL_ALGO=ring) hold
  * none: a result that travelled in them equals the dense one, and other ranks' results, under ==,
