@@ -35,7 +35,10 @@ void AddGlobalOptions(Tree* tree) {
   CLI::App& app = tree->app;
   app.add_option("--runtime-dir", tree->options.runtime_dir,
                  "Folder of the daemon's sockets. Default: $SPCCL_RUNTIME_DIR, else /run/spccl.")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check([](const std::string& folder) {
+        return std::string(folder.empty() ? "found \"\", expected a folder" : "");
+      });
   tree->Limit(app.add_option("-o,--output", tree->output, "Form of the output. Default: text."),
               {"text", "json"});
   AddDurationOption(&app, "--deadline", &tree->options.deadline_ns,

@@ -45,7 +45,7 @@ absl::Status RunEvents(Context& context, const EventOptions& options) {
     guard.Rearm();
     if (!context.out()) {  // nobody reads any more
       call.TryCancel();
-      break;
+      return absl::OkStatus();
     }
   }
   const grpc::Status status = reader->Finish();

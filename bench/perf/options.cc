@@ -65,7 +65,13 @@ void AddWork(CLI::App& app, Options& options, std::string& sizes) {
          "nonzeros "
          "(default uniform)")
       ->check(CLI::IsMember({"uniform", "clustered"}));
-  app.add_option("--seed", options.seed, "of the inputs")->capture_default_str();
+  app.add_option("--seed", options.seed, "of the inputs")
+      ->check([](const std::string& text) {
+        uint64_t seed;
+        return std::string(absl::SimpleAtoi(text, &seed) ? ""
+                                                         : "expected a number from 0 to 2^64 - 1");
+      })
+      ->capture_default_str();
   app.add_flag("--in-place", options.in_place, "send and receive in one buffer");
   app.add_option("--iters", options.iters, "measured operations a size")
       ->check(CLI::Range(1, 1'000'000))

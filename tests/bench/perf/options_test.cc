@@ -126,6 +126,7 @@ TEST(ParseOptions, RefusesMistakesWithOneAndSaysWhich) {
       {{"--sparsity", "nan"}, "--sparsity"}, {{"--redop", "mean"}, "--redop"},
       {{"--ranks", "0"}, "--ranks"},         {{"--ranks", "65"}, "--ranks"},
       {{"--ranks", "two"}, "--ranks"},       {{"--sizes", "16Q"}, "--sizes"},
+      {{"--seed", "-1"}, "--seed"},          {{"--seed", "18446744073709551616"}, "--seed"},
       {{"--sizes", "1"}, "--sizes"},         {{"--sparsity", "1.5"}, "--sparsity"},
       {{"--algo", "tree"}, "--algo"},        {{"--codec", "zip"}, "--codec"},
       {{"--iters", "0"}, "--iters"},         {{"--buffers", "gpu"}, "--buffers"},
