@@ -278,6 +278,8 @@ def main():
     if options.out:
         out.mkdir(parents=True, exist_ok=True)
     cases = [case for case in CASES if options.only in title(case)]
+    if not cases:
+        sys.exit(f"compare.sh: no case's name contains '{options.only}'")
     where = f"{datetime.date.today()}, {machine()}; {options.rounds} rounds."
     with open(out / "lines.jsonl" if options.out else out, "w", encoding="utf-8") as log:
         runner = Runner(options.bin, log)

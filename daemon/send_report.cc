@@ -65,7 +65,7 @@ std::string Tell(const SendsInfo& sends, bool numbers) {
         absl::StrAppendFormat(&part, ", threshold %.4g", step.threshold);
       }
       if (numbers && step.forecasts != 0) {
-        absl::StrAppendFormat(&part, ", wire %.3gms of %.3gms forecast",
+        absl::StrAppendFormat(&part, ", wire %.4f ms of %.4f ms forecast",
                               static_cast<double>(step.wire_ns) / 1e6,
                               step.predicted_wire_ns / 1e6);
       }
