@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/clock.h"
@@ -233,7 +235,7 @@ TEST_F(ContextTest, AllThresholdsAtOnce) {
   EXPECT_THAT(Tool({"threshold", "reset", "--job", "nosuch"}).out, Not(HasSubstr("kept")));
   EXPECT_EQ(Tool({"threshold", "set", "auto", "--ag", "0.5"}).code, kWrongUse);
   EXPECT_EQ(Tool({"threshold", "set", "best"}).code, kWrongUse);
-  EXPECT_EQ(Tool({"threshold", "get", "--runtime-dir", ""}).code, kWrongUse);
+  EXPECT_EQ(RunArgs({"threshold", "get", "--runtime-dir", ""}).code, kWrongUse);
 }
 
 TEST_F(ContextTest, SettingsTellWhoSaysThem) {
@@ -316,6 +318,22 @@ TEST_F(ContextTest, EventsAreFollowedUntilTheDaemonGoes) {
   // What happened, and then what ended it.
   EXPECT_THAT(run.out,
               AllOf(HasSubstr("live"), HasSubstr("\n{\"schema\":\"spccl.v1\",\"error\":{")));
+}
+
+TEST_F(ContextTest, EventsThatCannotBePrintedAreOneFailure) {
+  core_.Emit({.sequence = 0,
+              .unix_nanos = 0,
+              .kind = "k",
+              .job_id = "",
+              .comm_id = 0,
+              .uid = 0,
+              .message = "lost"});
+  std::ofstream full("/dev/full");
+  full << std::unitbuf;
+  std::ostringstream err;
+  const char* const argv[] = {"spcclctl", "events", "--runtime-dir", folder_.c_str()};
+  EXPECT_EQ(RunTool(4, argv, &full, &err), kUnhealthy);
+  EXPECT_EQ(err.str(), "spcclctl: standard output could not be written\n");
 }
 
 TEST_F(ContextTest, AnEmptyScopeIsNotTheGlobalOne) {
