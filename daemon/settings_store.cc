@@ -92,6 +92,20 @@ Overrides Merged(Overrides base, const Overrides& overrides) {
   return base;
 }
 
+Overrides Without(Overrides base, SettingsPart part) {
+  if (part == SettingsPart::kAll) return {};
+  if (part == SettingsPart::kThresholds) base.pici = base.coo = {};
+  if (part == SettingsPart::kAlgorithm) {
+    base.algorithm.reset();
+    base.slice_bytes.reset();
+  }
+  if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) {
+    base.codec.reset();
+    base.lossy.reset();
+  }
+  return base;
+}
+
 void AppendOverrides(const Overrides& overrides, std::string* text) {
   if (overrides.algorithm.has_value()) {
     absl::StrAppend(text, "algorithm = ", QuoteToml(policy::NameOf(*overrides.algorithm)), "\n");
@@ -286,12 +300,13 @@ policy::Settings SettingsStore::Resolve(const std::string& job_id, uint64_t comm
   const Scope job = JobScope{job_id};
   const std::lock_guard lock(mutex_);
   policy::Settings settings = defaults_;
-  for (const Scope& scope : {Scope(GlobalScope{}), job, Scope(CommScope{comm_id})}) {
+  for (const Scope& scope : {Scope(GlobalScope{}), job}) {
     if (const auto found = scopes_.find(scope); found != scopes_.end()) {
       settings = policy::Apply(settings, found->second.overrides);
     }
   }
-  return settings;
+  const auto comm = comms_.find(comm_id);
+  return comm == comms_.end() ? settings : policy::Apply(settings, comm->second);
 }
 
 JobShare SettingsStore::ShareOf(const std::string& job_id) const {
@@ -314,6 +329,10 @@ void SettingsStore::SetDefaultShare(const JobShare& share) {
 
 SettingsStore::Words SettingsStore::Read(const Scope& scope) const {
   const std::lock_guard lock(mutex_);
+  if (const auto* comm = std::get_if<CommScope>(&scope)) {
+    const auto found = comms_.find(comm->comm_id);
+    return found == comms_.end() ? Words{} : Words{.overrides = found->second, .share = {}};
+  }
   const auto found = scopes_.find(scope);
   return found == scopes_.end() ? Words{} : found->second;
 }
@@ -329,6 +348,13 @@ JobShareOverrides SettingsStore::GetShare(const std::string& job_id) const {
 absl::Status SettingsStore::Set(const Scope& scope, const policy::Overrides& overrides) {
   SPCCL_RETURN_IF_ERROR(CheckScope(scope));
   SPCCL_RETURN_IF_ERROR(CheckValues(overrides));
+  if (const auto* comm = std::get_if<CommScope>(&scope)) {
+    const std::lock_guard lock(mutex_);
+    policy::Overrides& words = comms_[comm->comm_id];
+    words = Merged(words, overrides);
+    version_.fetch_add(1, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
   const std::lock_guard write_lock(write_mutex_);
   Words words = Read(scope);
   words.overrides = Merged(words.overrides, overrides);
@@ -350,20 +376,23 @@ absl::Status SettingsStore::SetShare(const std::string& job_id,
 }
 
 absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
+  if (const auto* comm = std::get_if<CommScope>(&scope)) {
+    ResetComm(comm->comm_id, part);
+    return absl::OkStatus();
+  }
   const std::lock_guard write_lock(write_mutex_);
   Words words = Read(scope);
-  Overrides& left = words.overrides;
-  if (part == SettingsPart::kAll) left = {};
-  if (part == SettingsPart::kThresholds) left.pici = left.coo = {};
-  if (part == SettingsPart::kAlgorithm) {
-    left.algorithm.reset();
-    left.slice_bytes.reset();
-  }
-  if (part == SettingsPart::kAlgorithm || part == SettingsPart::kCodec) {
-    left.codec.reset();
-    left.lossy.reset();
-  }
+  words.overrides = Without(words.overrides, part);
   return Replace(scope, words);
+}
+
+void SettingsStore::ResetComm(uint64_t comm_id, SettingsPart part) {
+  const std::lock_guard lock(mutex_);
+  const auto found = comms_.find(comm_id);
+  if (found == comms_.end()) return;
+  found->second = Without(found->second, part);
+  if (found->second == Overrides{}) comms_.erase(found);
+  version_.fetch_add(1, std::memory_order_relaxed);
 }
 
 absl::Status SettingsStore::ResetShare(const std::string& job_id) {
@@ -375,15 +404,13 @@ absl::Status SettingsStore::ResetShare(const std::string& job_id) {
 }
 
 void SettingsStore::Forget(uint64_t comm_id) {
-  const std::lock_guard write_lock(write_mutex_);
   const std::lock_guard lock(mutex_);
-  if (scopes_.erase(CommScope{comm_id}) > 0) version_.fetch_add(1, std::memory_order_relaxed);
+  if (comms_.erase(comm_id) > 0) version_.fetch_add(1, std::memory_order_relaxed);
 }
 
 absl::Status SettingsStore::ForgetJob(const std::string& job_id) {
   const Scope scope = JobScope{job_id};
   const std::lock_guard write_lock(write_mutex_);
-  if (Read(scope) == Words{} && !behind_) return absl::OkStatus();
   return Replace(scope, {}, Put::kInAnyCase);
 }
 
@@ -397,11 +424,8 @@ absl::Status SettingsStore::RestoreShare(const std::string& job_id,
 }
 
 absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put put) {
-  Scopes changed;
-  {
-    const std::lock_guard lock(mutex_);
-    changed = scopes_;
-  }
+  if (Read(scope) == words && !behind_) return absl::OkStatus();
+  Scopes changed = scopes_;
   const size_t jobs_before = JobCount(changed);
   if (words == Words{}) {
     changed.erase(scope);
@@ -413,14 +437,11 @@ absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put 
         absl::StrCat("already ", kMaxJobs, " jobs have settings of their own: reset some"));
   }
   if (JobCount(changed) > jobs_before) SPCCL_RETURN_IF_ERROR(CheckUsersRoom(changed, scope));
-  absl::Status saved;
-  if (!std::holds_alternative<CommScope>(scope)) {
-    saved = Save(changed);
-    if (!saved.ok() && put == Put::kOnDiskFirst) return saved;
-    behind_ = !saved.ok();
-  }
+  absl::Status saved = Save(changed);
+  if (!saved.ok() && put == Put::kOnDiskFirst) return saved;
+  behind_ = !saved.ok();
   const std::lock_guard lock(mutex_);
-  scopes_ = std::move(changed);
+  scopes_.swap(changed);
   version_.fetch_add(1, std::memory_order_relaxed);
   return saved;
 }
@@ -430,10 +451,7 @@ absl::Status SettingsStore::Save(const Scopes& scopes) const {
       "# Written by spccld; changed by `spcclctl threshold set`, `algo set`, `codec set`, `job "
       "set` "
       "and `reset`.\n";
-  bool anything = false;
   for (const auto& [scope, words] : scopes) {
-    if (std::holds_alternative<CommScope>(scope)) continue;
-    anything = true;
     const JobScope* job = std::get_if<JobScope>(&scope);
     text +=
         job == nullptr ? "\n[global]\n" : absl::StrCat("\n[job.", QuoteToml(job->job_id), "]\n");
@@ -442,7 +460,7 @@ absl::Status SettingsStore::Save(const Scopes& scopes) const {
   }
   const absl::Status status = ReplaceFile(path_, text);
   // With nothing to say no file is needed: a full disk keeps no words of jobs that are over.
-  if (!status.ok() && !anything && ::unlink(path_.c_str()) == 0) return absl::OkStatus();
+  if (!status.ok() && scopes.empty() && ::unlink(path_.c_str()) == 0) return absl::OkStatus();
   return Annotate(status, "settings not changed");
 }
 

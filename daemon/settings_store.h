@@ -2,9 +2,10 @@
 //
 // Jobs' shares and quotas as well: apart from the settings, as only administrators may change them.
 //
-// Thread-safe; Resolve(), Get() and ShareOf() never wait for the disk. Scopes: global, job (by id),
-// communicator (by id; lives as long as the communicator and is not kept: ids are not reused over
-// restarts).
+// Thread-safe. Scopes: global, job (by id), communicator (by id; lives as long as the communicator
+// and is not kept: ids are not reused over restarts). Resolve(), Get(), ShareOf(), Forget() and
+// whatever is of a communicator never wait for the disk, nor for who writes to it: the core calls
+// them.
 #pragma once
 
 #include <atomic>
@@ -65,7 +66,8 @@ class SettingsStore {
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   policy::Overrides Get(const Scope& scope) const;
   // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
-  // renamed) before it takes effect, or not at all. InvalidArgument: a threshold outside [0, 1], a
+  // renamed) before it takes effect, or not at all; not written where nothing changes.
+  // InvalidArgument: a threshold outside [0, 1], a
   // slice size outside 4 KiB to 1 GiB that is not 0, or a job id that is empty, longer than 256
   // bytes or not printable ASCII. ResourceExhausted: more than kMaxJobs jobs with settings of their
   // own, or kMaxJobsOfUser whose names are one user's, or the disk is full.
@@ -99,7 +101,7 @@ class SettingsStore {
     JobShareOverrides share;  // of jobs only
     bool operator==(const Words&) const = default;
   };
-  using Scopes = std::map<Scope, Words>;
+  using Scopes = std::map<Scope, Words>;  // without communicators
 
   SettingsStore(std::string path, UniqueFd lock, policy::Settings defaults, JobShare default_share)
       : path_(std::move(path)),
@@ -108,22 +110,23 @@ class SettingsStore {
         default_share_(default_share) {}
   static absl::StatusOr<Scopes> Parse(std::string_view text, std::string_view path);
   Words Read(const Scope& scope) const;
+  void ResetComm(uint64_t comm_id, SettingsPart part);
   // kInAnyCase: also where they cannot be written.
   enum class Put { kOnDiskFirst, kInAnyCase };
-  // Puts the scope's new words in place, on disk first unless it is a communicator's.
-  // write_mutex_ is held.
+  // Puts the new words of a scope that is kept in place, on disk first. write_mutex_ is held.
   absl::Status Replace(const Scope& scope, const Words& words, Put put = Put::kOnDiskFirst);
   absl::Status Save(const Scopes& scopes) const;
 
   const std::string path_;
   const UniqueFd lock_;  // of the state directory
   std::unique_ptr<PlanModels> models_;
-  std::mutex write_mutex_;    // one writer at a time; taken before mutex_
+  std::mutex write_mutex_;    // one writer of the file at a time; taken before mutex_
   bool behind_ = false;       // the disk, after a write that failed; write_mutex_ is held
   mutable std::mutex mutex_;  // of what is below; never held over disk work
   policy::Settings defaults_;
   JobShare default_share_;
-  Scopes scopes_;
+  Scopes scopes_;  // written with both held, so that either is enough to read it
+  std::map<uint64_t, policy::Overrides> comms_;
   // Written with mutex_ held, by which whoever sees it sees the change too: relaxed.
   std::atomic<uint64_t> version_{0};
 };

@@ -11,8 +11,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <set>
 #include <sstream>
 #include <string>
@@ -22,12 +24,19 @@
 
 namespace {
 // What the next rename(2) or fsync(2) of this process does instead of its work.
-enum class Trap { kNone, kDie, kFail };
+// kHold: it counts in g_held, and waits until the trap is another.
+enum class Trap { kNone, kDie, kFail, kHold };
 std::atomic<Trap> g_rename_trap{Trap::kNone}, g_fsync_trap{Trap::kNone};
+std::atomic<int> g_held{0};
 constexpr int kDiedInTrap = 42;
 
 bool Sprung(std::atomic<Trap>* trap) {
   if (*trap == Trap::kDie) _exit(kDiedInTrap);
+  if (*trap == Trap::kHold) {
+    ++g_held;
+    g_held.notify_all();
+    trap->wait(Trap::kHold);
+  }
   return *trap == Trap::kFail;
 }
 }  // namespace
@@ -218,6 +227,53 @@ TEST_F(SettingsStoreTest, TheVersionIsAnotherAfterEachChange) {
   EXPECT_EQ(versions.size(), 6u);
   store->Forget(1);
   EXPECT_TRUE(versions.contains(store->version())) << "nothing has changed";
+}
+
+// As the core does, which must never wait for the disk.
+TEST_F(SettingsStoreTest, CommunicatorsWaitForNoWriter) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(CommScope{1}, Everything()).ok());
+  for (std::atomic<Trap>* trap : {&g_fsync_trap, &g_rename_trap}) {
+    g_held = 0;
+    *trap = Trap::kHold;
+    auto writer = std::async(std::launch::async, [&] {
+      return store->Set(GlobalScope{}, Intra(trap == &g_fsync_trap ? 0.25 : 0.5));
+    });
+    g_held.wait(0);
+    auto core = std::async(std::launch::async, [&] {
+      store->Forget(1);
+      EXPECT_TRUE(store->Set(CommScope{2}, Everything()).ok());
+      EXPECT_TRUE(store->Set(CommScope{3}, Intra(0.75)).ok());
+      EXPECT_TRUE(store->Reset(CommScope{3}).ok());
+      EXPECT_EQ(store->Get(CommScope{1}), policy::Overrides{});
+      EXPECT_EQ(store->Get(CommScope{2}), Everything());
+      EXPECT_EQ(store->Resolve("j", 3).pici, policy::Settings{}.pici) << "the writer has not ended";
+    });
+    const std::future_status met = core.wait_for(std::chrono::seconds(20));
+    *trap = Trap::kNone;
+    trap->notify_all();
+    EXPECT_EQ(met, std::future_status::ready);
+    EXPECT_TRUE(writer.get().ok());
+    core.get();
+    ASSERT_TRUE(store->Reset(GlobalScope{}).ok());
+  }
+}
+
+TEST_F(SettingsStoreTest, WhatChangesNothingIsNotWritten) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.25)).ok());
+  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
+  const uint64_t version = store->version();
+  // Whatever is written would end here.
+  ASSERT_EQ(::mkdir((path() + ".new").c_str(), 0755), 0);
+  EXPECT_TRUE(store->Reset(JobScope{"none"}).ok());
+  EXPECT_TRUE(store->Reset(GlobalScope{}).ok());
+  EXPECT_TRUE(store->Reset(JobScope{"j"}, SettingsPart::kAlgorithm).ok());
+  EXPECT_TRUE(store->ResetShare("none").ok());
+  EXPECT_TRUE(store->Set(JobScope{"j"}, Intra(0.25)).ok());
+  EXPECT_TRUE(store->SetShare("j", {.weight = 2}).ok());
+  EXPECT_EQ(store->version(), version);
+  EXPECT_FALSE(store->Reset(JobScope{"j"}).ok());
 }
 
 TEST_F(SettingsStoreTest, SetMergesIntoTheScope) {
