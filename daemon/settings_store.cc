@@ -376,6 +376,7 @@ absl::Status SettingsStore::SetShare(const std::string& job_id,
 }
 
 absl::Status SettingsStore::Reset(const Scope& scope, SettingsPart part) {
+  SPCCL_RETURN_IF_ERROR(CheckScope(scope));
   if (const auto* comm = std::get_if<CommScope>(&scope)) {
     ResetComm(comm->comm_id, part);
     return absl::OkStatus();

@@ -67,15 +67,15 @@ class SettingsStore {
   policy::Overrides Get(const Scope& scope) const;
   // Merges what `overrides` sets into the scope; written to disk whole (a new file, synced,
   // renamed) before it takes effect, or not at all; not written where nothing changes.
-  // InvalidArgument: a threshold outside [0, 1], a
-  // slice size outside 4 KiB to 1 GiB that is not 0, or a job id that is empty, longer than 256
-  // bytes or not printable ASCII. ResourceExhausted: more than kMaxJobs jobs with settings of their
-  // own, or kMaxJobsOfUser whose names are one user's, or the disk is full.
+  // InvalidArgument: a threshold outside [0, 1], a slice size outside 4 KiB to 1 GiB that is not 0,
+  // or a job id that is empty, longer than 256 bytes or not printable ASCII. ResourceExhausted:
+  // more than kMaxJobs jobs with settings of their own, or kMaxJobsOfUser whose names are one
+  // user's, or the disk is full.
   static constexpr size_t kMaxJobs = 4096, kMaxJobsOfUser = 256;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
   // From now on what no scope says otherwise is as in these.
   void SetDefaults(const policy::Settings& defaults);
-  // Forgets what the scope says, all of it or a part.
+  // Forgets what the scope says, all of it or a part. InvalidArgument: a job id as above.
   absl::Status Reset(const Scope& scope, SettingsPart part = SettingsPart::kAll);
   // A communicator is gone.
   void Forget(uint64_t comm_id);

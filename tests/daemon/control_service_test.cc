@@ -158,7 +158,19 @@ TEST_F(ControlServiceTest, WrongRequestsAreRefused) {
   settings.Clear();
   settings.set_codec(static_cast<v1::Codec>(-3));
   EXPECT_EQ(Set(GlobalScopeMessage(), settings), Code::INVALID_ARGUMENT);
-  EXPECT_EQ(Set(JobMessage("new\nline"), SomeSettings()), Code::INVALID_ARGUMENT);
+  std::vector<Event> events;  // none, of what is refused: they are kept
+  auto subscription =
+      core_.Subscribe(0, [&events](const Event& event) { events.push_back(event); });
+  for (const std::string& id : {std::string("new\nline"), std::string(257, 'x')}) {
+    EXPECT_EQ(Set(JobMessage(id), SomeSettings()), Code::INVALID_ARGUMENT);
+    EXPECT_EQ(Reset(JobMessage(id)), Code::INVALID_ARGUMENT);
+    // Nor from a user, of a name that only its jobs have.
+    caller_ = {.uid = kOwner, .administrator = false};
+    EXPECT_EQ(Reset(JobMessage(absl::StrCat("u", kOwner, ".", id))), Code::INVALID_ARGUMENT);
+    caller_ = kCallers[0];
+  }
+  subscription.reset();
+  EXPECT_TRUE(events.empty());
   EXPECT_EQ(Abort(kOwner, std::string(201, 'x')), Code::INVALID_ARGUMENT);
   EXPECT_EQ(settings_->Get(GlobalScope{}), policy::Overrides{});
 }

@@ -394,6 +394,7 @@ TEST_F(SettingsStoreTest, RefusesWhatIsNoSettingAndChangesNothing) {
   for (const std::string& id : {std::string(), std::string(257, 'x'), std::string("a\nb"),
                                 std::string("\xff"), std::string("a\0b", 3)}) {
     EXPECT_EQ(store->Set(JobScope{id}, Intra(0.1)).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(store->Reset(JobScope{id}).code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(Content(), before);
   EXPECT_EQ(store->Get(GlobalScope{}), Intra(0.5));
