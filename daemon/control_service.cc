@@ -214,13 +214,14 @@ bool ControlService::EnvironmentDecides(const CommInfo& comm, const Scope& scope
          (touched.codec && comm.wishes.codec && !own.codec);
 }
 
-template <typename Response, typename Change>
+template <typename May, typename Response, typename Change>
 grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
-                                            const v1::Scope& scope_message, Touched touched,
-                                            Response* response, const Change& change) {
+                                            const v1::Scope& scope_message, const May& may,
+                                            Touched touched, Response* response,
+                                            const Change& change) {
   return Run(context, [&](const Caller& caller, Snapshot all) -> absl::Status {
     SPCCL_ASSIGN_OR_RETURN(const Scope scope, FromProto(scope_message));
-    SPCCL_RETURN_IF_ERROR(MayChange(caller, all, scope));
+    SPCCL_RETURN_IF_ERROR(may(caller, all, scope));
     SPCCL_ASSIGN_OR_RETURN(const std::string what, change(scope));
     Log(LogLevel::kInfo, "control", "settings changed",
         {{"scope", Describe(scope)}, {"change", what}, {"uid", absl::StrCat(caller.uid)}});
@@ -254,7 +255,7 @@ grpc::Status ControlService::SetSettings(grpc::ServerContext* context,
   const v1::Settings& asked = request->settings();
   const Touched touched{.algorithm = asked.algorithm() != v1::ALGORITHM_UNSPECIFIED,
                         .codec = asked.codec() != v1::CODEC_UNSPECIFIED};
-  return ChangeSettings(*context, request->scope(), touched, response,
+  return ChangeSettings(*context, request->scope(), MayChange, touched, response,
                         [&](const Scope& scope) -> absl::StatusOr<std::string> {
                           SPCCL_ASSIGN_OR_RETURN(const policy::Overrides overrides,
                                                  FromProto(asked));
@@ -271,7 +272,7 @@ grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
       .algorithm = asked != v1::SETTINGS_PART_THRESHOLDS && asked != v1::SETTINGS_PART_CODEC,
       .codec = asked != v1::SETTINGS_PART_THRESHOLDS};
   return ChangeSettings(
-      *context, request->scope(), touched, response,
+      *context, request->scope(), MayReset, touched, response,
       [&](const Scope& scope) -> absl::StatusOr<std::string> {
         SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(asked));
         SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, part));

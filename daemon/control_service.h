@@ -89,9 +89,10 @@ class ControlService final : public v1::Control::Service {
   // Whether the ranks' environment is narrower than such a change of the scope, and decides.
   bool EnvironmentDecides(const CommInfo& comm, const Scope& scope, Touched touched) const;
   // Applies `change` to the scope that `scope` names, if the caller may, and fills the response.
-  template <typename Response, typename Change>
+  template <typename May, typename Response, typename Change>
   grpc::Status ChangeSettings(const grpc::ServerContext& context, const v1::Scope& scope,
-                              Touched touched, Response* response, const Change& change);
+                              const May& may, Touched touched, Response* response,
+                              const Change& change);
   // Waits until the time, or until the call has been cancelled or the service stops: then false.
   bool WaitUntil(const grpc::ServerContext& context, int64_t monotonic_ns);
 

@@ -38,17 +38,21 @@ const CommInfo* FindComm(const Snapshot& all, uint64_t id) {
   return found == all.comms.end() ? nullptr : &*found;
 }
 
-// Two users' jobs may have the same id; then neither owns it.
-bool OwnsJob(const Caller& caller, const Snapshot& all, const std::string& id) {
-  // Only this user's processes are ever of jobs of such names: it may look at what was set for one
-  // that has ended, and take it back.
-  bool owns = absl::StartsWith(id, absl::StrCat("u", caller.uid, "."));
+// By the jobs that there are. Two users' jobs may have the same id; then neither owns it.
+enum class Owner { kNobody, kCaller, kAnother };
+Owner OwnerOf(const Caller& caller, const Snapshot& all, const std::string& id) {
+  Owner owner = Owner::kNobody;
   for (const JobInfo& job : all.jobs) {
     if (job.id != id) continue;
-    if (job.uid != caller.uid) return false;
-    owns = true;
+    if (job.uid != caller.uid) return Owner::kAnother;
+    owner = Owner::kCaller;
   }
-  return owns;
+  return owner;
+}
+
+// Only this user's processes are ever of jobs of such names.
+bool IsNamedAfter(const Caller& caller, const std::string& id) {
+  return absl::StartsWith(id, absl::StrCat("u", caller.uid, "."));
 }
 
 absl::Status NoneOfYours(std::string_view what, std::string_view id, const Caller& caller) {
@@ -84,10 +88,25 @@ absl::Status MayChange(const Caller& caller, const Snapshot& all, const Scope& s
   }
   if (caller.administrator) return absl::OkStatus();
   if (const auto* job = std::get_if<JobScope>(&scope)) {
-    if (OwnsJob(caller, all, job->job_id)) return absl::OkStatus();
+    const Owner owner = OwnerOf(caller, all, job->job_id);
+    if (owner == Owner::kCaller) return absl::OkStatus();
+    if (owner == Owner::kNobody && IsNamedAfter(caller, job->job_id)) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("job ", job->job_id,
+                       " is not there now: only administrators set what one will run with"));
+    }
     return NoneOfYours("job", job->job_id, caller);
   }
   return MustAdminister(caller, "change the global settings");
+}
+
+absl::Status MayReset(const Caller& caller, const Snapshot& all, const Scope& scope) {
+  const auto* const job = std::get_if<JobScope>(&scope);
+  if (job != nullptr && IsNamedAfter(caller, job->job_id) &&
+      OwnerOf(caller, all, job->job_id) == Owner::kNobody) {
+    return absl::OkStatus();
+  }
+  return MayChange(caller, all, scope);
 }
 
 absl::Status NoSuchComm(const Caller& caller, uint64_t comm_id) {
@@ -99,7 +118,7 @@ absl::Status NoSuchComm(const Caller& caller, uint64_t comm_id) {
 
 absl::Status MayRead(const Caller& caller, const Snapshot& all, const Scope& scope) {
   if (std::holds_alternative<GlobalScope>(scope)) return absl::OkStatus();
-  return MayChange(caller, all, scope);
+  return MayReset(caller, all, scope);
 }
 
 absl::Status MustAdminister(const Caller& caller, const char* what) {

@@ -35,11 +35,14 @@ Snapshot VisibleTo(const Caller& caller, Snapshot all);
 
 // Whether the caller may change the scope. PermissionDenied for others' scopes and, in the same
 // words, for those that do not exist; NotFound is for administrators, of communicators only: an
-// administrator may set what a job will run with before it comes.
+// administrator may set what a job will run with before it comes. A user may not, as of names for
+// jobs there is no end.
 absl::Status MayChange(const Caller& caller, const Snapshot& all, const Scope& scope);
+// The same for taking back what was set; a user may also of a job of its own that is not there now.
+absl::Status MayReset(const Caller& caller, const Snapshot& all, const Scope& scope);
 // What to say of a communicator that the caller may not see, or that is not there.
 absl::Status NoSuchComm(const Caller& caller, uint64_t comm_id);
-// The same for reading a scope's settings; the global ones may be read by all.
+// As MayReset(), for reading a scope's settings; the global ones may be read by all.
 absl::Status MayRead(const Caller& caller, const Snapshot& all, const Scope& scope);
 // PermissionDenied unless the caller is an administrator.
 absl::Status MustAdminister(const Caller& caller, const char* what);

@@ -193,34 +193,11 @@ std::optional<std::string> SetOverride(const std::string& name, const TomlValue&
   return std::nullopt;
 }
 
-template <typename Scopes>
-size_t JobCount(const Scopes& scopes) {
-  return static_cast<size_t>(std::count_if(scopes.begin(), scopes.end(), [](const auto& entry) {
-    return std::holds_alternative<JobScope>(entry.first);
-  }));
-}
-
 // "u1000." of "u1000.j77"; empty: the name is no user's.
 std::string_view UserPart(std::string_view job_id) {
   const size_t dot = job_id.find_first_not_of("0123456789", 1);
   const bool is_users = job_id.starts_with('u') && dot > 1 && dot < job_id.size();
   return is_users && job_id[dot] == '.' ? job_id.substr(0, dot + 1) : "";
-}
-
-// One user must not take all of the others' room.
-template <typename Scopes>
-absl::Status CheckUsersRoom(const Scopes& changed, const Scope& scope) {
-  const auto* const job = std::get_if<JobScope>(&scope);
-  const std::string_view user = job == nullptr ? "" : UserPart(job->job_id);
-  if (user.empty() || !changed.contains(scope)) return absl::OkStatus();
-  const auto count = std::count_if(changed.begin(), changed.end(), [user](const auto& entry) {
-    const auto* const one = std::get_if<JobScope>(&entry.first);
-    return one != nullptr && one->job_id.starts_with(user);
-  });
-  if (count <= static_cast<ptrdiff_t>(SettingsStore::kMaxJobsOfUser)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "already ", SettingsStore::kMaxJobsOfUser, " jobs of ", View(user.substr(0, user.size() - 1)),
-      " have settings of their own: reset some"));
 }
 
 }  // namespace
@@ -424,20 +401,45 @@ absl::Status SettingsStore::RestoreShare(const std::string& job_id,
   return Replace(scope, words, Put::kInAnyCase);
 }
 
+template <typename Part>
+size_t SettingsStore::JobsWith(Part Words::*part, std::string_view prefix) const {
+  return static_cast<size_t>(std::count_if(scopes_.begin(), scopes_.end(), [&](const auto& entry) {
+    const auto* const job = std::get_if<JobScope>(&entry.first);
+    return job != nullptr && job->job_id.starts_with(prefix) && entry.second.*part != Part{};
+  }));
+}
+
+absl::Status SettingsStore::CheckRoom(const Scope& scope, const Words& words) const {
+  const auto* const job = std::get_if<JobScope>(&scope);
+  if (job == nullptr) return absl::OkStatus();
+  const Words before = Read(scope);
+  const auto full = [](size_t most, std::string_view whose, std::string_view what) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("already ", most, " jobs", View(whose), " have ", View(what), ": reset some"));
+  };
+  if (before.share == JobShareOverrides{} && words.share != JobShareOverrides{} &&
+      JobsWith(&Words::share) >= kMaxJobs) {
+    return full(kMaxJobs, "", "shares or quotas of their own");
+  }
+  if (before.overrides != Overrides{} || words.overrides == Overrides{}) return absl::OkStatus();
+  constexpr std::string_view kSettings = "settings of their own";
+  if (JobsWith(&Words::overrides) >= kMaxJobs) return full(kMaxJobs, "", kSettings);
+  // One user must not take all of the others' room.
+  const std::string_view user = UserPart(job->job_id);
+  if (user.empty() || JobsWith(&Words::overrides, user) < kMaxJobsOfUser) return absl::OkStatus();
+  return full(kMaxJobsOfUser, absl::StrCat(" of ", View(user.substr(0, user.size() - 1))),
+              kSettings);
+}
+
 absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put put) {
   if (Read(scope) == words && !behind_) return absl::OkStatus();
+  if (put == Put::kOnDiskFirst) SPCCL_RETURN_IF_ERROR(CheckRoom(scope, words));
   Scopes changed = scopes_;
-  const size_t jobs_before = JobCount(changed);
   if (words == Words{}) {
     changed.erase(scope);
   } else {
     changed[scope] = words;
   }
-  if (JobCount(changed) > std::max(jobs_before, kMaxJobs)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("already ", kMaxJobs, " jobs have settings of their own: reset some"));
-  }
-  if (JobCount(changed) > jobs_before) SPCCL_RETURN_IF_ERROR(CheckUsersRoom(changed, scope));
   absl::Status saved = Save(changed);
   if (!saved.ok() && put == Put::kOnDiskFirst) return saved;
   behind_ = !saved.ok();

@@ -71,6 +71,7 @@ class SettingsStore {
   // or a job id that is empty, longer than 256 bytes or not printable ASCII. ResourceExhausted:
   // more than kMaxJobs jobs with settings of their own, or kMaxJobsOfUser whose names are one
   // user's, or the disk is full.
+  // (All jobs that there may be, with the longest words, are a file that ReadFile() takes.)
   static constexpr size_t kMaxJobs = 4096, kMaxJobsOfUser = 256;
   absl::Status Set(const Scope& scope, const policy::Overrides& overrides);
   // From now on what no scope says otherwise is as in these.
@@ -87,7 +88,9 @@ class SettingsStore {
   // What a job gets and may take, now.
   JobShare ShareOf(const std::string& job_id) const;
   JobShareOverrides GetShare(const std::string& job_id) const;
-  // As Set(). InvalidArgument: a value is out of its range, or nothing is set.
+  // As Set(). InvalidArgument: a value is out of its range, or nothing is set. ResourceExhausted:
+  // more than kMaxJobs jobs with shares of their own, counted apart from those with settings: what
+  // users set takes no room from what administrators give.
   absl::Status SetShare(const std::string& job_id, const JobShareOverrides& overrides);
   absl::Status ResetShare(const std::string& job_id);
   // Takes a SetShare() back, to what GetShare() had said before; in any case, as ForgetJob().
@@ -115,6 +118,11 @@ class SettingsStore {
   enum class Put { kOnDiskFirst, kInAnyCase };
   // Puts the new words of a scope that is kept in place, on disk first. write_mutex_ is held.
   absl::Status Replace(const Scope& scope, const Words& words, Put put = Put::kOnDiskFirst);
+  // Whether there may be one job more of such words. write_mutex_ is held.
+  absl::Status CheckRoom(const Scope& scope, const Words& words) const;
+  // How many jobs whose names begin so have words of this kind. write_mutex_ is held.
+  template <typename Part>
+  size_t JobsWith(Part Words::*part, std::string_view prefix = "") const;
   absl::Status Save(const Scopes& scopes) const;
 
   const std::string path_;

@@ -33,6 +33,7 @@ TEST_F(ControlServiceTest, EveryChangeTimesEveryCaller) {
       {"reset global", [&] { return Reset(global); }, {kYes, kYes, kNo, kNo}},
       {"reset job", [&] { return Reset(job); }, {kYes, kYes, kYes, kNo}},
       {"get ended job", [&] { return Get(ended); }, {kYes, kYes, kYes, kNo}},
+      {"set ended job", [&] { return Set(ended, SomeSettings()); }, {kYes, kYes, kNo, kNo}},
       {"reset ended job", [&] { return Reset(ended); }, {kYes, kYes, kYes, kNo}},
       {"reset comm", [&] { return Reset(comm); }, {kYes, kYes, kYes, kNo}},
       {"reset unknown comm", [&] { return Reset(no_comm); }, {kNone, kNone, kNo, kNo}},
@@ -110,6 +111,20 @@ TEST_F(ControlServiceTest, RefusalsDoNotTellWhatExists) {
   EXPECT_EQ(message[1], "no communicator 1004 is owned by uid 1002");
 }
 
+TEST_F(ControlServiceTest, AUserIsToldThatItsJobIsNotThere) {
+  caller_ = {.uid = kOwner, .administrator = false};
+  const auto refusal = [this](const std::string& job) {
+    v1::SetSettingsRequest request;
+    *request.mutable_scope() = JobMessage(job);
+    *request.mutable_settings() = SomeSettings();
+    v1::SetSettingsResponse response;
+    return Call(&v1::Control::Stub::SetSettings, request, &response).error_message();
+  };
+  EXPECT_EQ(refusal("u1001.s7"),
+            "job u1001.s7 is not there now: only administrators set what one will run with");
+  EXPECT_EQ(refusal("u1002.s7"), "no job u1002.s7 is owned by uid 1001");
+}
+
 TEST_F(ControlServiceTest, FlightRecordsAreTheirOwnersAlsoWhenTheCommunicatorIsGone) {
   constexpr uint64_t kGone = 500;  // failed, and nothing but its record is left
   for (const uint64_t comm : {uint64_t{kOwner}, kGone}) {
@@ -145,6 +160,24 @@ TEST_F(ControlServiceTest, FlightRecordsAreTheirOwnersAlsoWhenTheCommunicatorIsG
   }
 }
 
+// Whatever the user has done with names of its own.
+TEST_F(ControlServiceTest, AdministratorsGiveSharesToAUserWhoHasUsedItsRoom) {
+  policy::Overrides overrides;
+  overrides.codec = policy::Codec::kCoo;
+  for (size_t i = 0; i < SettingsStore::kMaxJobsOfUser; ++i) {
+    const JobScope scope{absl::StrCat("u", kOwner, ".s", i)};
+    ASSERT_TRUE(settings_->Set(scope, overrides).ok());
+  }
+  caller_ = kCallers[0];
+  EXPECT_EQ(RegisterJob(77, kOwner, {.weight = 5}), Code::OK);
+  const std::string id = absl::StrCat("u", kOwner, ".j77");
+  EXPECT_EQ(settings_->ShareOf(id).weight, 5u);
+  caller_ = {.uid = kOwner, .administrator = false};
+  EXPECT_EQ(Set(JobMessage(id), SomeSettings()), Code::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Reset(JobMessage(absl::StrCat("u", kOwner, ".s0"))), Code::OK);
+  EXPECT_EQ(Set(JobMessage(id), SomeSettings()), Code::OK) << "registered, if not yet connected";
+}
+
 TEST_F(ControlServiceTest, AJobIdOfTwoUsersIsOwnedByNeither) {
   core_.Update([](Snapshot* snapshot) {
     for (JobInfo& job : snapshot->jobs) job.id = "shared";
@@ -152,6 +185,12 @@ TEST_F(ControlServiceTest, AJobIdOfTwoUsersIsOwnedByNeither) {
   caller_ = {.uid = kOwner, .administrator = false};
   EXPECT_EQ(Set(JobMessage("shared"), SomeSettings()), Code::PERMISSION_DENIED);
   EXPECT_EQ(Get(JobMessage("shared")), Code::PERMISSION_DENIED);
+  const std::string named = absl::StrCat("u", kOwner, ".s7");
+  core_.Update([&](Snapshot* snapshot) {
+    for (JobInfo& job : snapshot->jobs) job.id = named;
+  });
+  EXPECT_EQ(Reset(JobMessage(named)), Code::PERMISSION_DENIED);
+  EXPECT_EQ(Get(JobMessage(named)), Code::PERMISSION_DENIED);
 }
 
 TEST_F(ControlServiceTest, ListsMayBeOfOneJob) {

@@ -529,8 +529,51 @@ TEST_F(SettingsStoreTest, JobsWithSettingsAreBounded) {
   EXPECT_EQ(store->Set(JobScope{"one more"}, Intra(0.5)).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(store->Set(JobScope{"j3"}, Intra(0.5)).ok());
+  // Shares have room of their own.
+  EXPECT_TRUE(store->SetShare("one more", {.weight = 2}).ok());
+  EXPECT_EQ(store->Set(JobScope{"one more"}, Intra(0.5)).code(),
+            absl::StatusCode::kResourceExhausted);
   ASSERT_TRUE(store->Reset(JobScope{"j4"}).ok());
   EXPECT_TRUE(store->Set(JobScope{"one more"}, Intra(0.5)).ok());
+}
+
+TEST_F(SettingsStoreTest, JobsWithSharesAreBounded) {
+  std::string content;
+  for (size_t i = 0; i < SettingsStore::kMaxJobs; ++i) {
+    content += "[job.\"u1000.j" + std::to_string(i) + "\"]\nweight = 3\n";
+  }
+  std::ofstream(path()) << content;
+  const auto store = Open();
+  const absl::Status status = store->SetShare("one more", {.weight = 2});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "already 4096 jobs have shares or quotas of their own: reset some");
+  EXPECT_TRUE(store->Set(JobScope{"one more"}, Intra(0.5)).ok());
+  EXPECT_TRUE(store->Set(JobScope{"u1000.j3"}, Intra(0.5)).ok());
+  EXPECT_TRUE(store->SetShare("u1000.j3", {.max_operations = 2}).ok());
+  ASSERT_TRUE(store->ResetShare("u1000.j4").ok());
+  EXPECT_TRUE(store->SetShare("one more", {.weight = 2}).ok());
+}
+
+TEST_F(SettingsStoreTest, AllJobsThatThereMayBeFitIntoTheFile) {
+  constexpr size_t kMostFileBytes = size_t{8} << 20;
+  policy::Overrides longest;
+  longest.algorithm = policy::Algorithm::kHalvingDoubling;
+  longest.codec = policy::Codec::kPiciColumn;
+  longest.lossy =
+      policy::Lossy{.format = Format::kErrorBound, .bound = {1.2345678901234567e-300, true}};
+  longest.slice_bytes = policy::kMostSliceBytes;
+  longest.pici = {.intra = 0.1 + 0.2, .inter = 0.1 + 0.2, .ag = 0.1 + 0.2};
+  longest.coo = longest.pici;
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(JobScope{std::string(256, '"')}, longest).ok());
+  ASSERT_TRUE(store
+                  ->SetShare(std::string(256, '\\'), {.weight = kMostJobWeight,
+                                                      .max_buffer_bytes = kMostQuota,
+                                                      .max_communicators = 1'000'000,
+                                                      .max_operations = 1'000'000,
+                                                      .max_channels = 64})
+                  .ok());
+  EXPECT_LT(Content().size() * SettingsStore::kMaxJobs, kMostFileBytes);
 }
 
 TEST_F(SettingsStoreTest, AUsersJobsWithSettingsAreBounded) {
