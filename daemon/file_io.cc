@@ -54,7 +54,13 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return ReadRegularFile(path, kMaxFileBytes);
 }
 
-absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode) {
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode,
+                         bool* replaced) {
+  const size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  // First, as after the rename it is too late to fail.
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return Failed("open", folder);
   const std::string beside = path + ".new";
   absl::Status status = WriteNew(beside, content, mode);
   if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0) status = Failed("rename", beside);
@@ -62,10 +68,7 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
     ::unlink(beside.c_str());  // best effort: the next write truncates what is left
     return status;
   }
-  const std::string folder = path.substr(0, path.find_last_of('/') + 1);
-  const UniqueFd directory(
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid()) return Failed("open", folder);
+  if (replaced != nullptr) *replaced = true;
   if (::fsync(directory.get()) != 0) return Failed("sync", folder);
   return absl::OkStatus();
 }

@@ -17,10 +17,11 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Replaces the file: a new one beside it ("PATH.new") is written, synced and renamed over it, then
 // the folder is synced. Whatever happens in between, a reader finds the old content or the new. On
-// an error the old content stays, unless the folder's sync alone failed: then either may survive a
-// loss of power. One writer at a time.
-// `mode`: the file's, less the umask.
-absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0644);
+// an error the old content stays, unless the folder's sync alone failed: then the new is there, and
+// either may survive a loss of power. One writer at a time.
+// `mode`: the file's, less the umask. `replaced`: set where the new content is there, error or not.
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0644,
+                         bool* replaced = nullptr);
 
 // Takes the folder for this process, until the descriptor is closed or the process ends, by a lock
 // on its file "lock". FailedPrecondition: another has it; the message names its process id.

@@ -440,8 +440,14 @@ absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put 
   } else {
     changed[scope] = words;
   }
-  absl::Status saved = Save(changed);
-  if (!saved.ok() && put == Put::kOnDiskFirst) return saved;
+  bool replaced = false;
+  absl::Status saved = Save(changed, &replaced);
+  if (!saved.ok() && put == Put::kOnDiskFirst) {
+    // What is refused must not be in force after a restart: the old words go over it, if not now
+    // then with the next change.
+    if (replaced) behind_ = !Save(scopes_, &replaced).ok();
+    return saved;
+  }
   behind_ = !saved.ok();
   const std::lock_guard lock(mutex_);
   scopes_.swap(changed);
@@ -449,7 +455,7 @@ absl::Status SettingsStore::Replace(const Scope& scope, const Words& words, Put 
   return saved;
 }
 
-absl::Status SettingsStore::Save(const Scopes& scopes) const {
+absl::Status SettingsStore::Save(const Scopes& scopes, bool* replaced) const {
   std::string text =
       "# Written by spccld; changed by `spcclctl threshold set`, `algo set`, `codec set`, `job "
       "set` "
@@ -461,7 +467,7 @@ absl::Status SettingsStore::Save(const Scopes& scopes) const {
     AppendShare(words.share, &text);
     AppendOverrides(words.overrides, &text);
   }
-  const absl::Status status = ReplaceFile(path_, text);
+  const absl::Status status = ReplaceFile(path_, text, 0644, replaced);
   // With nothing to say no file is needed: a full disk keeps no words of jobs that are over.
   if (!status.ok() && scopes.empty() && ::unlink(path_.c_str()) == 0) return absl::OkStatus();
   return Annotate(status, "settings not changed");

@@ -123,13 +123,14 @@ class SettingsStore {
   // How many jobs whose names begin so have words of this kind. write_mutex_ is held.
   template <typename Part>
   size_t JobsWith(Part Words::*part, std::string_view prefix = "") const;
-  absl::Status Save(const Scopes& scopes) const;
+  // `replaced`: set where the file holds them now, error or not.
+  absl::Status Save(const Scopes& scopes, bool* replaced) const;
 
   const std::string path_;
   const UniqueFd lock_;  // of the state directory
   std::unique_ptr<PlanModels> models_;
   std::mutex write_mutex_;    // one writer of the file at a time; taken before mutex_
-  bool behind_ = false;       // the disk, after a write that failed; write_mutex_ is held
+  bool behind_ = false;       // the file may say something else; write_mutex_ is held
   mutable std::mutex mutex_;  // of what is below; never held over disk work
   policy::Settings defaults_;
   JobShare default_share_;

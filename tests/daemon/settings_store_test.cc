@@ -24,8 +24,9 @@
 
 namespace {
 // What the next rename(2) or fsync(2) of this process does instead of its work.
+// kFailAfter: it works, and all after it fail. kFailFolder: of folders only.
 // kHold: it counts in g_held, and waits until the trap is another.
-enum class Trap { kNone, kDie, kFail, kHold };
+enum class Trap { kNone, kDie, kFail, kFailAfter, kFailFolder, kHold };
 std::atomic<Trap> g_rename_trap{Trap::kNone}, g_fsync_trap{Trap::kNone};
 std::atomic<int> g_held{0};
 constexpr int kDiedInTrap = 42;
@@ -37,7 +38,14 @@ bool Sprung(std::atomic<Trap>* trap) {
     g_held.notify_all();
     trap->wait(Trap::kHold);
   }
+  Trap expected = Trap::kFailAfter;
+  if (trap->compare_exchange_strong(expected, Trap::kFail)) return false;
   return *trap == Trap::kFail;
+}
+
+bool IsFolder(int fd) {
+  struct stat status;
+  return ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
 }
 }  // namespace
 
@@ -51,7 +59,7 @@ extern "C" __attribute__((visibility("default"))) int rename(const char* from, c
   return reinterpret_cast<Rename>(::dlsym(RTLD_NEXT, "rename"))(from, to);
 }
 extern "C" __attribute__((visibility("default"))) int fsync(int fd) {
-  if (Sprung(&g_fsync_trap)) {
+  if (Sprung(&g_fsync_trap) || (g_fsync_trap == Trap::kFailFolder && IsFolder(fd))) {
     errno = ENOSPC;
     return -1;
   }
@@ -453,6 +461,44 @@ TEST_F(SettingsStoreTest, AFailedWriteChangesNothing) {
     EXPECT_EQ(Content(), before);
     EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
   }
+}
+
+// Then the file has its new name already.
+TEST_F(SettingsStoreTest, AFolderThatIsNotSyncedChangesNothing) {
+  auto store = Open();
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
+  const std::string before = Content();
+  // The old content comes back at once, or, where that cannot be, with what is written next.
+  for (const Trap rename_trap : {Trap::kNone, Trap::kFailAfter}) {
+    g_fsync_trap = Trap::kFailFolder;
+    g_rename_trap = rename_trap;
+    const absl::Status status = store->Set(GlobalScope{}, Everything());
+    g_fsync_trap = g_rename_trap = Trap::kNone;
+    EXPECT_THAT(std::string(status.message()), StartsWith("settings not changed: sync " + folder_));
+    EXPECT_EQ(store->Get(GlobalScope{}), Intra(0.25));
+    EXPECT_EQ(Content() == before, rename_trap == Trap::kNone);
+    EXPECT_TRUE(store->Reset(JobScope{"none"}).ok());
+    EXPECT_EQ(Content(), before);
+  }
+}
+
+TEST_F(SettingsStoreTest, AFolderThatMayNotBeReadChangesNothing) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
+  const std::string before = Content();
+  ASSERT_EQ(::chmod(folder_.c_str(), 0333), 0);
+  EXPECT_EQ(
+      InChild([&] {
+        if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
+        if (store->Set(GlobalScope{}, Everything()).code() != absl::StatusCode::kPermissionDenied) {
+          return 3;
+        }
+        return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
+      }),
+      0);
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
+  EXPECT_EQ(Content(), before);
+  EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
 }
 
 TEST_F(SettingsStoreTest, AFileThatCannotGrowChangesNothing) {
