@@ -17,8 +17,10 @@
 #include <future>
 #include <set>
 #include <sstream>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/support/temp_folder.h"
 
@@ -543,12 +545,11 @@ TEST_F(SettingsStoreTest, ConcurrentReadersSeeWholeSettings) {
     return overrides;
   };
   ASSERT_TRUE(store->Set(JobScope{"j"}, both(0)).ok());
-  std::atomic<bool> stop{false};
   std::atomic<uint64_t> torn{0}, reads{0};
-  std::vector<std::thread> readers;
+  std::vector<std::jthread> readers;  // they stop also where an assertion below ends the test
   for (int i = 0; i < 2; ++i) {
-    readers.emplace_back([&] {
-      while (!stop) {
+    readers.emplace_back([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
         const policy::Settings now = store->Resolve("j", 1);
         if (now.pici.intra != now.coo.ag || now.pici.inter != now.pici.ag) ++torn;
         ++reads;
@@ -560,8 +561,7 @@ TEST_F(SettingsStoreTest, ConcurrentReadersSeeWholeSettings) {
     ASSERT_TRUE(store->Set(CommScope{static_cast<uint64_t>(i)}, both(0.5)).ok());
     store->Forget(static_cast<uint64_t>(i));
   }
-  stop = true;
-  for (std::thread& reader : readers) reader.join();
+  readers.clear();
   EXPECT_EQ(torn, 0u);
 }
 
