@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "daemon/control_service_convert.h"
+#include "daemon/settings_words.h"
 #include "proto/spccl/v1/flight_file.h"
 
 namespace spccl::daemon {

@@ -11,7 +11,7 @@
 #include "collective/transport/frame_pool.h"
 #include "daemon/engine.h"
 #include "daemon/join_check.h"
-#include "daemon/settings_store.h"
+#include "daemon/settings_words.h"
 #include "proto/shm/result.h"
 
 namespace spccl::daemon {

@@ -39,9 +39,6 @@ struct CommScope {
 };
 using Scope = std::variant<GlobalScope, JobScope, CommScope>;
 
-// What is set, as the configuration names it: "algorithm=ring thresholds.pici.intra=0.5".
-std::string Describe(const policy::Overrides& overrides);
-
 // kAlgorithm: and the codec, without which it was never set; kCodec: and whether sends are lossy.
 enum class SettingsPart { kAll, kThresholds, kAlgorithm, kCodec };
 

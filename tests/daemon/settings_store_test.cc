@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/policy/plan_table.h"
 #include "tests/support/temp_folder.h"
 
 namespace {
