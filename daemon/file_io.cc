@@ -54,8 +54,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return ReadRegularFile(path, kMaxFileBytes);
 }
 
-absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode,
-                         bool* replaced) {
+namespace {
+
+absl::Status Replace(const std::string& path, std::string_view content, mode_t mode,
+                     bool* replaced) {
   const size_t slash = path.find_last_of('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   // First, as after the rename it is too late to fail.
@@ -71,6 +73,15 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
   if (replaced != nullptr) *replaced = true;
   if (::fsync(directory.get()) != 0) return Failed("sync", folder);
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode,
+                         bool* replaced) {
+  const absl::Status status = Replace(path, content, mode, replaced);
+  if (status.ok() || absl::IsResourceExhausted(status)) return status;
+  return absl::FailedPreconditionError(status.message());
 }
 
 absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {

@@ -19,6 +19,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 // the folder is synced. Whatever happens in between, a reader finds the old content or the new. On
 // an error the old content stays, unless the folder's sync alone failed: then the new is there, and
 // either may survive a loss of power. One writer at a time.
+// ResourceExhausted: a full disk, say. FailedPrecondition: whatever else, also where this process
+// may not write there, or there is no such folder: that is not its caller's right or mistake.
 // `mode`: the file's, less the umask. `replaced`: set where the new content is there, error or not.
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0644,
                          bool* replaced = nullptr);

@@ -70,7 +70,7 @@ TEST_F(JobTableTest, AJobIsOverThoughThatCannotBeWritten) {
   const RegisteredJob second{.number = 78, .uid = 1001, .cgroup = ""};
   ASSERT_THAT((*table)->Register(first), IsOk());
   std::filesystem::rename(folder, moved);
-  EXPECT_FALSE((*table)->Register(second).ok());
+  EXPECT_EQ((*table)->Register(second).code(), absl::StatusCode::kFailedPrecondition);
   const auto ended = (*table)->End(77, 1000);
   ASSERT_THAT(ended, IsOk());
   EXPECT_TRUE(*ended);
