@@ -24,7 +24,7 @@ namespace spccl::daemon {
 namespace {
 
 constexpr int64_t kPatienceNs = 1'000'000'000;
-constexpr size_t kMostUnlessKnown = 512;
+constexpr size_t kMostUnlessKnown = 256;
 
 // Only files of shared memory have seals.
 bool IsSharedMemory(int fd) {
@@ -84,9 +84,10 @@ void ClosePackets(int socket) {
   }
 }
 
-size_t HalfOfWhatMayBeOpen() {
+// There are two closers, for sessions and for control: together, half.
+size_t QuarterOfWhatMayBeOpen() {
   rlimit limit;
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 2 : kMostUnlessKnown;
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 4 : kMostUnlessKnown;
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ struct FdCloser::State {
 
 FdCloser::FdCloser(Reaper* reaper, FdCloserHooks hooks)
     : reaper_(reaper),
-      most_(HalfOfWhatMayBeOpen()),
+      most_(QuarterOfWhatMayBeOpen()),
       most_of_a_user_(std::min(kMostAtOnce, most_ / 2)),
       state_(new State{.hooks = std::move(hooks)}) {}
 

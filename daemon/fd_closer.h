@@ -54,8 +54,8 @@ class FdCloser {
   void CloseSocket(uid_t user, UniqueFd socket);
   // Whether the user has as many waiting as it may.
   bool IsFullOf(uid_t user) const;
-  // Whether those of all users are half of what this process may have open. Who passes more then,
-  // by connecting anew, cannot be told from others before its connection is accepted.
+  // Whether those of all users are a quarter of what this process may have open. Who passes more
+  // then, by connecting anew, cannot be told from others before its connection is accepted.
   bool IsFull() const;
 
  private:

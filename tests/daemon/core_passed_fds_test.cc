@@ -156,7 +156,7 @@ TEST(PassedFdsTest, WhereTooManyCannotBeClosedConnectionsWait) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   std::optional<DaemonEnv> env;
   {
-    const DescriptorLimit limit(512);
+    const DescriptorLimit limit(1024);
     env.emplace();
   }
   LetOthersIn(*env);

@@ -219,11 +219,11 @@ TEST(FdCloserTest, WhatIsBesideAStreamsUrgentByteIsNotClosedByTheCaller) {
   EXPECT_TRUE(IsOpen(number));
 }
 
-TEST(FdCloserTest, ItIsFullAtHalfOfWhatTheProcessMayHaveOpen) {
+TEST(FdCloserTest, ItIsFullAtAQuarterOfWhatTheProcessMayHaveOpen) {
   Reaper reaper;
   std::optional<FdCloser> closer;
   {
-    const DescriptorLimit limit(512);
+    const DescriptorLimit limit(1024);
     closer.emplace(&reaper);
   }
   LingeringSocket lingering = MakeLingeringSocket();
@@ -239,7 +239,7 @@ TEST(FdCloserTest, WhereItIsFullForLackOfThreadsItIsNotWhenThereAreSome) {
   std::optional<FdCloser> closer;
   bool no_threads = true;
   {
-    const DescriptorLimit limit(512);
+    const DescriptorLimit limit(1024);
     closer.emplace(nullptr, FdCloserHooks{.start = [&](const std::function<void()>& run) {
                      if (no_threads) throw std::system_error(EAGAIN, std::system_category());
                      StartFdCloser(run);
@@ -315,7 +315,7 @@ TEST_F(FdCloserByHandTest, AUserIsFullWhereVeryManyWait) {
 TEST(FdCloserTest, AUserIsFullWhereItHasHalfOfAllThatMayWait) {
   std::optional<FdCloser> closer;
   {
-    const DescriptorLimit limit(512);
+    const DescriptorLimit limit(1024);
     closer.emplace(nullptr, FdCloserHooks{.start = [](const std::function<void()>&) {}});
   }
   for (size_t i = 0; i < 127; ++i) closer->Close(kUser, OpenAny());
