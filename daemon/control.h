@@ -155,6 +155,10 @@ struct Event {
   std::shared_ptr<const SendsInfo> sends;  // of "sends" only
 };
 
+// Whoever keeps an event shares the one copy.
+using EventPtr = std::shared_ptr<const Event>;
+using OnEvent = std::function<void(const EventPtr&)>;
+
 // An owner of callbacks: dropping it ends the subscription; no callback runs after that.
 class Subscription {
  public:
@@ -184,8 +188,7 @@ class Control {
   virtual void RecordEvent(Event event) = 0;
   // `on_event` is called on the core's thread: it must only hand over. With `from_sequence` > 0 the
   // events that are still kept from there on are delivered first.
-  virtual std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
-                                                  std::function<void(const Event&)> on_event) = 0;
+  virtual std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence, OnEvent on_event) = 0;
 };
 
 }  // namespace spccl::daemon

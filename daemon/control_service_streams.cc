@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <deque>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "daemon/control_service.h"
 #include "daemon/control_service_convert.h"
+#include "daemon/control_service_event_queue.h"
 
 namespace spccl::daemon {
 namespace {
@@ -17,57 +17,12 @@ constexpr int64_t kNanosPerMilli = 1'000'000;
 // gRPC wakes nobody when a caller of a synchronous method goes away: how often we look.
 constexpr int64_t kLookForCancelNs = 50 * kNanosPerMilli;
 constexpr uint32_t kDefaultIntervalMs = 1000, kLeastIntervalMs = 10, kMostIntervalMs = 3'600'000;
-constexpr size_t kQueuedEvents = 4096;
 
 int64_t UnixNanos() {
   timespec now;
   ::clock_gettime(CLOCK_REALTIME, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
-
-// Between the core's thread, which must not wait, and one caller's stream.
-class EventQueue {
- public:
-  EventQueue(const Caller& caller, uint64_t from_sequence)
-      : caller_(caller), next_(from_sequence) {}
-
-  void Push(const Event& event) {
-    const std::lock_guard lock(mutex_);
-    if (next_ != 0 && event.sequence > next_) lost_ += event.sequence - next_;
-    next_ = event.sequence + 1;
-    if (!MaySee(caller_, event.uid)) return;
-    if (entries_.size() == kQueuedEvents) {  // the stream's reader is too slow
-      ++lost_;
-      return;
-    }
-    entries_.push_back({.lost = std::exchange(lost_, 0), .event = event});
-    pushed_.notify_one();
-  }
-
-  struct Entry {
-    uint64_t lost;
-    Event event;
-  };
-  // False: nothing came within `wait_ns`.
-  bool Pop(int64_t wait_ns, Entry* entry) {
-    std::unique_lock lock(mutex_);
-    if (!pushed_.wait_for(lock, std::chrono::nanoseconds(wait_ns),
-                          [this] { return !entries_.empty(); })) {
-      return false;
-    }
-    *entry = std::move(entries_.front());
-    entries_.pop_front();
-    return true;
-  }
-
- private:
-  const Caller caller_;
-  std::mutex mutex_;
-  std::condition_variable pushed_;
-  std::deque<Entry> entries_;
-  uint64_t next_;  // the sequence that should come; 0: any
-  uint64_t lost_ = 0;
-};
 
 }  // namespace
 
@@ -116,7 +71,7 @@ absl::Status ControlService::TellEvents(grpc::ServerContext* context,
                                         grpc::ServerWriter<v1::StreamEventsResponse>* writer) {
   EventQueue queue(caller, request.from_sequence());
   const std::unique_ptr<Subscription> subscription = core_->Subscribe(
-      request.from_sequence(), [&queue](const Event& event) { queue.Push(event); });
+      request.from_sequence(), [&queue](const EventPtr& event) { queue.Push(event); });
   // Tells the caller that its subscription stands, before any event.
   writer->SendInitialMetadata();
   if (!request.follow()) {
@@ -127,7 +82,7 @@ absl::Status ControlService::TellEvents(grpc::ServerContext* context,
     v1::StreamEventsResponse response;
     response.set_boot_id(BootIdText(boot_id));
     response.set_lost(entry.lost);
-    *response.mutable_event() = ToProto(entry.event);
+    *response.mutable_event() = ToProto(*entry.event);
     return writer->Write(response);
   };
   EventQueue::Entry entry;

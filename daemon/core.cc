@@ -247,8 +247,7 @@ void Core::RecordEvent(Event event) {
   loop_->Post([this, event = std::move(event)] { engine_->events().Record(event); });
 }
 
-std::unique_ptr<Subscription> Core::Subscribe(uint64_t from_sequence,
-                                              std::function<void(const Event&)> on_event) {
+std::unique_ptr<Subscription> Core::Subscribe(uint64_t from_sequence, OnEvent on_event) {
   auto subscriber = std::make_shared<Subscriber>(std::move(on_event));
   loop_->Post(
       [this, subscriber, from_sequence] { engine_->events().Add(subscriber, from_sequence); });

@@ -43,8 +43,7 @@ class Core final : public Control {
   void RefreshShares() override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override;
-  std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
-                                          std::function<void(const Event&)> on_event) override;
+  std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence, OnEvent on_event) override;
 
   // For the metrics. Errors as above.
   absl::StatusOr<metrics::CoreSample> GetCoreSample();

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,10 +17,9 @@ namespace spccl::daemon {
 // One subscriber. Shared by the log and by the Subscription that its owner holds.
 class Subscriber {
  public:
-  explicit Subscriber(std::function<void(const Event&)> on_event)
-      : on_event_(std::move(on_event)) {}
+  explicit Subscriber(OnEvent on_event) : on_event_(std::move(on_event)) {}
   // False once Cancel() was called.
-  bool Deliver(const Event& event) {
+  bool Deliver(const EventPtr& event) {
     std::lock_guard lock(mutex_);
     if (on_event_) on_event_(event);
     return on_event_ != nullptr;
@@ -34,7 +32,7 @@ class Subscriber {
 
  private:
   std::mutex mutex_;
-  std::function<void(const Event&)> on_event_;
+  OnEvent on_event_;
 };
 
 class EventLog {
@@ -50,7 +48,7 @@ class EventLog {
 
  private:
   uint64_t next_sequence_ = 1;
-  std::deque<Event> kept_;
+  std::deque<EventPtr> kept_;
   std::map<std::string, uint64_t> counts_;
   std::vector<std::shared_ptr<Subscriber>> subscribers_;
 };

@@ -133,7 +133,7 @@ TEST_F(ControlServiceTest, CommunicatorsWhoseEnvironmentDecidesAreCounted) {
 TEST_F(ControlServiceTest, ASettingsChangeIsAnEvent) {
   std::vector<Event> events;
   auto subscription =
-      core_.Subscribe(0, [&events](const Event& event) { events.push_back(event); });
+      core_.Subscribe(0, [&events](const EventPtr& event) { events.push_back(*event); });
   ASSERT_EQ(Set(JobMessage(absl::StrCat("job-", kOwner)), SomeSettings()), Code::OK);
   ASSERT_EQ(Reset(JobMessage(absl::StrCat("job-", kOwner))), Code::OK);
   EXPECT_NE(Set(JobMessage(absl::StrCat("job-", kOwner)), v1::Settings()), Code::OK);

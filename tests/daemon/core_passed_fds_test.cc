@@ -92,7 +92,7 @@ TEST(PassedFdsTest, WhoIsNotLetInYetPassesNone) {
 
 // Has the core thread wait until it is opened.
 std::unique_ptr<Subscription> HoldCore(DaemonEnv& env, const std::shared_ptr<Gate>& gate) {
-  auto subscription = env.core().Subscribe(0, [gate](const Event&) { gate->Enter(); });
+  auto subscription = env.core().Subscribe(0, [gate](const EventPtr&) { gate->Enter(); });
   env.core().RecordEvent({});
   EXPECT_TRUE(gate->AwaitEntered(1));
   return subscription;

@@ -522,9 +522,9 @@ TEST(CoreTest, TellsSubscribersWhatHappens) {
   std::condition_variable changed;
   std::vector<std::string> kinds;
   Ring ring = MakeRing(env, 1, 4096);
-  const auto subscription = env.core().Subscribe(1, [&](const Event& event) {
+  const auto subscription = env.core().Subscribe(1, [&](const EventPtr& event) {
     std::lock_guard lock(mutex);
-    kinds.push_back(event.kind);
+    kinds.push_back(event->kind);
     changed.notify_all();
   });
   ring.ranks.clear();

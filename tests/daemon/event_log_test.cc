@@ -20,8 +20,8 @@ TEST(EventLogTest, NumbersAndDelivers) {
   EventLog log;
   std::vector<uint64_t> seen;
   log.Record(Named("before"));
-  const auto subscriber =
-      std::make_shared<Subscriber>([&seen](const Event& event) { seen.push_back(event.sequence); });
+  const auto subscriber = std::make_shared<Subscriber>(
+      [&seen](const EventPtr& event) { seen.push_back(event->sequence); });
   log.Add(subscriber, 0);
   log.Record(Named("a"));
   log.Record(Named("b"));
@@ -35,7 +35,7 @@ TEST(EventLogTest, KeepsTheLastOnes) {
   EventLog log;
   for (size_t i = 0; i < EventLog::kKept + 10; ++i) log.Record(Named("x"));
   std::vector<uint64_t> seen;
-  const auto collect = [&seen](const Event& event) { seen.push_back(event.sequence); };
+  const auto collect = [&seen](const EventPtr& event) { seen.push_back(event->sequence); };
   log.Add(std::make_shared<Subscriber>(collect), 1);
   ASSERT_EQ(seen.size(), EventLog::kKept);
   EXPECT_EQ(seen.front(), 11u);
@@ -43,6 +43,19 @@ TEST(EventLogTest, KeepsTheLastOnes) {
   seen.clear();
   log.Add(std::make_shared<Subscriber>(collect), EventLog::kKept + 9);
   EXPECT_THAT(seen, ElementsAre(EventLog::kKept + 9, EventLog::kKept + 10));
+}
+
+TEST(EventLogTest, AllShareOneCopyOfAnEvent) {
+  EventLog log;
+  std::vector<EventPtr> seen;
+  const auto collect = [&seen](const EventPtr& event) { seen.push_back(event); };
+  log.Add(std::make_shared<Subscriber>(collect), 0);
+  log.Add(std::make_shared<Subscriber>(collect), 0);
+  log.Record(Named("a"));
+  log.Add(std::make_shared<Subscriber>(collect), 1);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[0], seen[2]);
 }
 
 }  // namespace

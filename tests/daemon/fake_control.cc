@@ -105,11 +105,10 @@ absl::Status FakeControl::SetDraining(bool draining) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<Subscription> FakeControl::Subscribe(uint64_t from_sequence,
-                                                     std::function<void(const Event&)> on_event) {
+std::unique_ptr<Subscription> FakeControl::Subscribe(uint64_t from_sequence, OnEvent on_event) {
   const std::lock_guard lock(mutex_);
-  for (const Event& event : kept_) {
-    if (from_sequence > 0 && event.sequence >= from_sequence) on_event(event);
+  for (const EventPtr& event : kept_) {
+    if (from_sequence > 0 && event->sequence >= from_sequence) on_event(event);
   }
   const uint64_t id = next_subscriber_++;
   subscribers_[id] = std::move(on_event);
@@ -143,8 +142,8 @@ void FakeControl::Emit(Event event, uint64_t skip) {
   const std::lock_guard lock(mutex_);
   event.sequence = next_sequence_ + skip;
   next_sequence_ = event.sequence + 1;
-  kept_.push_back(event);
-  for (const auto& [id, on_event] : subscribers_) on_event(event);
+  kept_.push_back(std::make_shared<const Event>(std::move(event)));
+  for (const auto& [id, on_event] : subscribers_) on_event(kept_.back());
 }
 
 bool FakeControl::WaitForSubscribers(size_t count) {

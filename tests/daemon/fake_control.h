@@ -27,8 +27,7 @@ class FakeControl final : public Control {
   void RefreshShares() override;
   absl::Status SetDraining(bool draining) override;
   void RecordEvent(Event event) override { Emit(std::move(event)); }
-  std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence,
-                                          std::function<void(const Event&)> on_event) override;
+  std::unique_ptr<Subscription> Subscribe(uint64_t from_sequence, OnEvent on_event) override;
 
   // Changes what GetSnapshot() answers.
   void Update(const std::function<void(Snapshot*)>& change);
@@ -60,9 +59,9 @@ class FakeControl final : public Control {
   std::map<uint64_t, v1::FlightRecord> flights_;  // by communicator
   std::vector<std::pair<uint64_t, std::string>> aborts_;
   int refreshes_ = 0;
-  std::vector<Event> kept_;
+  std::vector<EventPtr> kept_;
   uint64_t next_sequence_ = 1, next_subscriber_ = 1;
-  std::map<uint64_t, std::function<void(const Event&)>> subscribers_;
+  std::map<uint64_t, OnEvent> subscribers_;
 };
 
 // A healthy core with a job, a communicator (id uid), a buffer and a session of each of the uids;
