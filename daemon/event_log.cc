@@ -1,5 +1,6 @@
 #include "daemon/event_log.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -18,12 +19,16 @@ void EventLog::Record(Event event) {
 }
 
 void EventLog::Add(std::shared_ptr<Subscriber> subscriber, uint64_t from_sequence) {
+  if (subscribers_.size() >= sweep_at_) {
+    std::erase_if(subscribers_, [](const auto& other) { return other->cancelled(); });
+    sweep_at_ = std::max(kLeastSweep, 2 * subscribers_.size());
+  }
   if (from_sequence > 0) {
     for (const EventPtr& event : kept_) {
       if (event->sequence >= from_sequence && !subscriber->Deliver(event)) return;
     }
   }
-  subscribers_.push_back(std::move(subscriber));
+  if (!subscriber->cancelled()) subscribers_.push_back(std::move(subscriber));
 }
 
 }  // namespace spccl::daemon

@@ -30,6 +30,11 @@ class Subscriber {
     on_event_ = nullptr;
   }
 
+  bool cancelled() {
+    std::lock_guard lock(mutex_);
+    return on_event_ == nullptr;
+  }
+
  private:
   std::mutex mutex_;
   OnEvent on_event_;
@@ -38,11 +43,14 @@ class Subscriber {
 class EventLog {
  public:
   static constexpr size_t kKept = 1024;
+  static constexpr size_t kLeastSweep = 16;
 
   // Numbers the event, stamps it, keeps it and tells every subscriber.
   void Record(Event event);
   // With from_sequence > 0 first delivers what is still kept from there on.
   void Add(std::shared_ptr<Subscriber> subscriber, uint64_t from_sequence);
+  // Those held: at most twice as many as were not cancelled at one time, or kLeastSweep.
+  size_t subscribers() const { return subscribers_.size(); }
   // How many there have been of each kind; kinds are words of this program, so they are few.
   const std::map<std::string, uint64_t>& counts() const { return counts_; }
 
@@ -51,6 +59,7 @@ class EventLog {
   std::deque<EventPtr> kept_;
   std::map<std::string, uint64_t> counts_;
   std::vector<std::shared_ptr<Subscriber>> subscribers_;
+  size_t sweep_at_ = kLeastSweep;  // with so many, those that were cancelled are dropped first
 };
 
 }  // namespace spccl::daemon

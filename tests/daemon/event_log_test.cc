@@ -58,5 +58,33 @@ TEST(EventLogTest, AllShareOneCopyOfAnEvent) {
   EXPECT_EQ(seen[0], seen[2]);
 }
 
+// On an idle node no event tells the log that they have ended.
+TEST(EventLogTest, WithoutEventsThoseThatWereCancelledAreDroppedToo) {
+  EventLog log;
+  std::vector<std::shared_ptr<Subscriber>> live;
+  std::vector<uint64_t> seen;
+  for (size_t i = 0; i < 2 * EventLog::kLeastSweep; ++i) {
+    live.push_back(std::make_shared<Subscriber>(
+        [&seen](const EventPtr& event) { seen.push_back(event->sequence); }));
+    log.Add(live.back(), 0);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const auto ended = std::make_shared<Subscriber>([](const EventPtr&) {});
+    log.Add(ended, 1);
+    ended->Cancel();
+    ASSERT_LE(log.subscribers(), 2 * live.size());
+  }
+  log.Record(Named("a"));
+  EXPECT_EQ(seen.size(), live.size());
+}
+
+TEST(EventLogTest, OneThatWasCancelledBeforeIsNotAdded) {
+  EventLog log;
+  const auto ended = std::make_shared<Subscriber>([](const EventPtr&) {});
+  ended->Cancel();
+  log.Add(ended, 0);
+  EXPECT_EQ(log.subscribers(), 0u);
+}
+
 }  // namespace
 }  // namespace spccl::daemon
