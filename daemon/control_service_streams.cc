@@ -72,12 +72,11 @@ absl::Status ControlService::TellEvents(grpc::ServerContext* context,
   EventQueue queue(caller, request.from_sequence());
   const std::unique_ptr<Subscription> subscription = core_->Subscribe(
       request.from_sequence(), [&queue](const EventPtr& event) { queue.Push(event); });
-  // Tells the caller that its subscription stands, before any event.
+  // The core answers in order: once it has answered this, the subscription stands, and the events
+  // that it keeps have come.
+  SPCCL_RETURN_IF_ERROR(core_->GetSnapshot().status());
+  // Tells the caller so, before any event: what happens from now on it is told.
   writer->SendInitialMetadata();
-  if (!request.follow()) {
-    // The core answers in order: once it has answered this, the events that it keeps have come.
-    SPCCL_RETURN_IF_ERROR(core_->GetSnapshot().status());
-  }
   const auto write = [&](const EventQueue::Entry& entry) {
     v1::StreamEventsResponse response;
     response.set_boot_id(BootIdText(boot_id));

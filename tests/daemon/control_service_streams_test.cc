@@ -52,14 +52,19 @@ TEST_F(ControlServiceTest, AStreamOfACoreThatGetsStuckEndsAsItsCallsDo) {
   EXPECT_EQ(status.error_message(), "the core thread does not answer");
 }
 
-TEST_F(ControlServiceTest, KeptEventsOfACoreThatGetsStuckEndAsItsCallsDo) {
-  core_.Fail(absl::DeadlineExceededError("the core thread does not answer"), 1);
-  grpc::ClientContext context;
-  Limit(&context);
-  const auto reader = stub_->StreamEvents(&context, v1::StreamEventsRequest());
-  v1::StreamEventsResponse response;
-  EXPECT_FALSE(reader->Read(&response));
-  EXPECT_EQ(reader->Finish().error_code(), Code::INTERNAL);
+// A followed stream too: its subscription stands only once the core has taken it.
+TEST_F(ControlServiceTest, EventsOfACoreThatGetsStuckEndAsItsCallsDo) {
+  for (const bool follow : {false, true}) {
+    core_.Fail(absl::DeadlineExceededError("the core thread does not answer"), 1);
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::StreamEventsRequest request;
+    request.set_follow(follow);
+    const auto reader = stub_->StreamEvents(&context, request);
+    v1::StreamEventsResponse response;
+    EXPECT_FALSE(reader->Read(&response)) << follow;
+    EXPECT_EQ(reader->Finish().error_code(), Code::INTERNAL) << follow;
+  }
 }
 
 TEST_F(ControlServiceTest, TelemetryIntervalsAreChecked) {
