@@ -89,6 +89,7 @@ void Core::Run() {
     }
     loop_->RunOnce(wait_ms);
   }
+  snapshot_calls_.AnswerAll();
   // On this thread still: sessions close, what they held is handed to the reaper.
   engine_->CloseAll();
   std::lock_guard lock(mutex_);
@@ -109,14 +110,14 @@ bool Core::WaitStopped(int64_t timeout_ns) {
                                    [this] { return stopped_; });
 }
 
-absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
+absl::Status Core::Await(
+    const std::function<void(std::function<void(absl::Status)> answer)>& start) {
   {
     std::lock_guard lock(mutex_);
     if (stopped_) return absl::UnavailableError("spccld has stopped");
   }
   auto call = std::make_shared<PendingCall>();
-  loop_->Post([this, call, fn = std::move(fn)] {
-    absl::Status status = fn(*engine_);
+  start([call](absl::Status status) {
     std::lock_guard lock(call->mutex);
     call->status = std::move(status);
     call->done = true;
@@ -130,6 +131,12 @@ absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
     return absl::DeadlineExceededError("the core thread does not answer");
   }
   return std::move(call->status);
+}
+
+absl::Status Core::Call(std::function<absl::Status(Engine&)> fn) {
+  return Await([&](std::function<void(absl::Status)> answer) {
+    loop_->Post([this, fn = std::move(fn), answer = std::move(answer)] { answer(fn(*engine_)); });
+  });
 }
 
 Progress Core::GetProgress() {
@@ -153,32 +160,49 @@ absl::Status Core::Reconfigure(const CoreOptions& next) {
   });
 }
 
-absl::StatusOr<Snapshot> Core::GetSnapshot() {
+absl::StatusOr<std::shared_ptr<const TakenSnapshot>> Core::TakeSnapshot() {
   // Shared: after a deadline the core thread may still write it.
-  auto snapshot = std::make_shared<Snapshot>();
-  auto ended = std::make_shared<std::vector<EndedOp>>();
-  SPCCL_RETURN_IF_ERROR(Call([snapshot, ended](Engine& engine) {
-    *ended = engine.Uncounted();
-    *snapshot = engine.MakeSnapshot();
-    return absl::OkStatus();
+  auto taken = std::make_shared<std::shared_ptr<const TakenSnapshot>>();
+  SPCCL_RETURN_IF_ERROR(Await([&](std::function<void(absl::Status)> answer) {
+    snapshot_calls_.Ask([taken, answer = std::move(answer)](const auto& snapshot) {
+      *taken = snapshot;
+      answer(absl::OkStatus());
+    });
   }));
-  // Channel threads tell ranks an operation's end before the core thread counts it: after some
-  // microseconds, unless they lose their core just then. Who asks because of an end finds it
-  // counted.
+  return *taken;
+}
+
+absl::StatusOr<bool> Core::AwaitCounted(const std::vector<EndedOp>& ops) {
+  auto left = std::make_shared<std::vector<EndedOp>>(ops);  // shared, as the snapshot is
   const auto deadline = std::chrono::steady_clock::now() + kCallDeadline;
-  while (!ended->empty() && std::chrono::steady_clock::now() < deadline) {
+  while (!left->empty()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kBetweenLooks);
-    SPCCL_RETURN_IF_ERROR(Call([snapshot, ended](Engine& engine) {
-      std::erase_if(*ended, [&](const EndedOp& op) { return engine.IsCounted(op); });
-      if (ended->empty()) *snapshot = engine.MakeSnapshot();
+    SPCCL_RETURN_IF_ERROR(Call([left](Engine& engine) {
+      std::erase_if(*left, [&](const EndedOp& op) { return engine.IsCounted(op); });
       return absl::OkStatus();
     }));
   }
+  return true;
+}
+
+absl::StatusOr<Snapshot> Core::GetSnapshot() {
+  SPCCL_ASSIGN_OR_RETURN(std::shared_ptr<const TakenSnapshot> taken, TakeSnapshot());
+  // Channel threads tell ranks an operation's end before the core thread counts it: after some
+  // microseconds, unless they lose their core just then. Who asks because of an end finds it
+  // counted.
+  if (!taken->uncounted.empty()) {
+    SPCCL_ASSIGN_OR_RETURN(const bool counted, AwaitCounted(taken->uncounted));
+    if (counted) {
+      SPCCL_ASSIGN_OR_RETURN(taken, TakeSnapshot());
+    }
+  }
+  Snapshot snapshot = taken->snapshot;  // the caller's own, not copied by the core thread
   const Progress progress = GetProgress();
-  snapshot->core.last_progress_age_ns = progress.age_ns;
-  snapshot->core.healthy = progress.healthy;
-  snapshot->core.health_detail = progress.detail;
-  return std::move(*snapshot);
+  snapshot.core.last_progress_age_ns = progress.age_ns;
+  snapshot.core.healthy = progress.healthy;
+  snapshot.core.health_detail = progress.detail;
+  return snapshot;
 }
 
 absl::StatusOr<metrics::CoreSample> Core::GetCoreSample() {

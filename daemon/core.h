@@ -15,6 +15,7 @@
 #include "daemon/core_options.h"
 #include "daemon/engine.h"
 #include "daemon/event_loop.h"
+#include "daemon/snapshot_calls.h"
 
 namespace spccl::daemon {
 
@@ -62,13 +63,25 @@ class Core final : public Control {
         loop_(std::move(loop)),
         engine_(std::move(engine)) {}
   void Run();
+  // Has `start` begin something that ends with a call of what it is given, and waits for that.
+  absl::Status Await(const std::function<void(std::function<void(absl::Status)> answer)>& start);
   // Runs `fn` on the core thread and waits for it.
   absl::Status Call(std::function<absl::Status(Engine&)> fn);
+  absl::StatusOr<std::shared_ptr<const TakenSnapshot>> TakeSnapshot();
+  // Waits until the core thread has counted them; false: it has not in time.
+  absl::StatusOr<bool> AwaitCounted(const std::vector<EndedOp>& ops);
 
   const int64_t stall_limit_ns_;
   int64_t stop_timeout_ns_;  // core thread
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Engine> engine_;
+  SnapshotCalls snapshot_calls_{
+      [this](std::function<void()> fn) { loop_->Post(std::move(fn)); },
+      [this] {
+        std::vector<EndedOp> uncounted = engine_->Uncounted();  // before what it may be counted in
+        return std::make_shared<const TakenSnapshot>(
+            TakenSnapshot{.snapshot = engine_->MakeSnapshot(), .uncounted = std::move(uncounted)});
+      }};
   int64_t stop_deadline_ns_ = 0;  // core thread; 0: not stopping
 
   mutable std::mutex mutex_;

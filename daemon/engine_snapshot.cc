@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,16 +86,20 @@ Snapshot Engine::MakeSnapshot() const {
   for (size_t i = 0; i < snapshot.core.gpus.gpus.size(); ++i) {
     snapshot.core.gpus.gpus[i].failure = std::string(hooks_.gpus->at(i).status().message());
   }
-  std::map<std::string, uint64_t> operations;  // by job
+  std::map<std::string_view, uint64_t> operations;  // by job, as the next
   for (const auto& [id, entry] : registry_.comms) {
     operations[entry->comm.job_id()] += entry->outstanding_ops();
+  }
+  std::map<std::string_view, uint32_t> buffers;
+  for (const auto& [id, session] : registry_.sessions) {
+    buffers[session->peer.job_id] += static_cast<uint32_t>(session->buffers.size());
   }
   for (const auto& [id, job] : registry_.jobs) {
     snapshot.jobs.push_back(JobInfo{.id = id,
                                     .uid = job.uid,
                                     .sessions = job.sessions,
                                     .communicators = job.communicators,
-                                    .buffers = 0,
+                                    .buffers = buffers[id],
                                     .buffer_bytes = job.buffer_bytes,
                                     .counters = job.counters,
                                     .registered = false,
@@ -114,10 +119,6 @@ Snapshot Engine::MakeSnapshot() const {
           .size_bytes = buffer.size_bytes,
           .uses = buffer.uses,
           .gpu = buffer.gpu_kind == GpuKind::kNone ? std::string() : GpuName(buffer.gpu_id)});
-    }
-    for (JobInfo& job : snapshot.jobs) {
-      if (job.id != session->peer.job_id) continue;
-      job.buffers += static_cast<uint32_t>(session->buffers.size());
     }
   }
   for (const auto& [id, entry] : registry_.comms) {
