@@ -105,6 +105,11 @@ void Report(const Request& request, const Response& response, const ScopeOptions
                    << " whose ranks' environment says it, by SPCCL_ALGO or SPCCL_CODEC: `--comm` "
                       "alone goes over that)\n";
   }
+  if (response.narrower_decides() > 0) {
+    context->out() << "(but for " << response.narrower_decides() << " with settings of "
+                   << (scope.job.empty() ? "their own or of their job" : "their own")
+                   << " for some of it: `get --comm` shows who says what)\n";
+  }
 }
 
 absl::Status Set(Context& context, const ScopeOptions& scope, const v1::Settings& settings) {

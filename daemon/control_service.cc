@@ -65,6 +65,21 @@ bool IsIn(const CommInfo& comm, const Scope& scope) {
 }
 
 // Those in the scope that the predicate holds for.
+// With something set wherever the part has something.
+policy::Overrides AllOf(SettingsPart part) {
+  policy::Overrides all;
+  if (part == SettingsPart::kAll || part == SettingsPart::kThresholds) {
+    all.pici = all.coo = {.intra = 0, .inter = 0, .ag = 0};
+  }
+  if (part == SettingsPart::kThresholds) return all;
+  all.codec.emplace();
+  all.lossy.emplace();
+  if (part == SettingsPart::kCodec) return all;
+  all.algorithm.emplace();
+  all.slice_bytes.emplace();
+  return all;
+}
+
 template <typename Predicate>
 uint32_t CommsIn(const Snapshot& all, const Scope& scope, const Predicate& holds) {
   return static_cast<uint32_t>(
@@ -208,17 +223,25 @@ grpc::Status ControlService::GetSettings(grpc::ServerContext* context,
 }
 
 bool ControlService::EnvironmentDecides(const CommInfo& comm, const Scope& scope,
-                                        Touched touched) const {
+                                        const policy::Overrides& touched) const {
   if (std::holds_alternative<CommScope>(scope)) return false;
   const policy::Overrides own = settings_->Get(CommScope{comm.id});
   return (touched.algorithm && comm.wishes.algorithm && !own.algorithm) ||
          (touched.codec && comm.wishes.codec && !own.codec);
 }
 
+bool ControlService::NarrowerDecides(const CommInfo& comm, const Scope& scope,
+                                     const policy::Overrides& touched) const {
+  if (std::holds_alternative<CommScope>(scope)) return false;
+  if (Overlap(settings_->Get(CommScope{comm.id}), touched)) return true;
+  return std::holds_alternative<GlobalScope>(scope) &&
+         Overlap(settings_->Get(JobScope{comm.job_id}), touched);
+}
+
 template <typename May, typename Response, typename Change>
 grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
                                             const v1::Scope& scope_message, const May& may,
-                                            Touched touched, Response* response,
+                                            const policy::Overrides& touched, Response* response,
                                             const Change& change) {
   return Run(context, [&](const Caller& caller, Snapshot all) -> absl::Status {
     SPCCL_ASSIGN_OR_RETURN(const Scope scope, FromProto(scope_message));
@@ -245,6 +268,8 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
     response->set_environment_decides(CommsIn(seen, scope, [&](const CommInfo& comm) {
       return EnvironmentDecides(comm, scope, touched);
     }));
+    response->set_narrower_decides(CommsIn(
+        seen, scope, [&](const CommInfo& comm) { return NarrowerDecides(comm, scope, touched); }));
     *response->mutable_resolved() = ToProto(Resolved(*now, scope));
     return absl::OkStatus();
   });
@@ -253,35 +278,29 @@ grpc::Status ControlService::ChangeSettings(const grpc::ServerContext& context,
 grpc::Status ControlService::SetSettings(grpc::ServerContext* context,
                                          const v1::SetSettingsRequest* request,
                                          v1::SetSettingsResponse* response) {
-  const v1::Settings& asked = request->settings();
-  const Touched touched{.algorithm = asked.algorithm() != v1::ALGORITHM_UNSPECIFIED,
-                        .codec = asked.codec() != v1::CODEC_UNSPECIFIED};
-  return ChangeSettings(*context, request->scope(), MayChange, touched, response,
-                        [&](const Scope& scope) -> absl::StatusOr<std::string> {
-                          SPCCL_ASSIGN_OR_RETURN(const policy::Overrides overrides,
-                                                 FromProto(asked));
-                          SPCCL_RETURN_IF_ERROR(settings_->Set(scope, overrides));
-                          return "set " + Describe(overrides);
+  const absl::StatusOr<policy::Overrides> asked = FromProto(request->settings());
+  return ChangeSettings(*context, request->scope(), MayChange, asked.value_or(policy::Overrides{}),
+                        response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
+                          SPCCL_RETURN_IF_ERROR(asked.status());
+                          SPCCL_RETURN_IF_ERROR(settings_->Set(scope, *asked));
+                          return "set " + Describe(*asked);
                         });
 }
 
 grpc::Status ControlService::ResetSettings(grpc::ServerContext* context,
                                            const v1::ResetSettingsRequest* request,
                                            v1::ResetSettingsResponse* response) {
-  const v1::SettingsPart asked = request->part();
-  const Touched touched{
-      .algorithm = asked != v1::SETTINGS_PART_THRESHOLDS && asked != v1::SETTINGS_PART_CODEC,
-      .codec = asked != v1::SETTINGS_PART_THRESHOLDS};
+  const absl::StatusOr<SettingsPart> part = FromProto(request->part());
   return ChangeSettings(
-      *context, request->scope(), MayReset, touched, response,
-      [&](const Scope& scope) -> absl::StatusOr<std::string> {
-        SPCCL_ASSIGN_OR_RETURN(const SettingsPart part, FromProto(asked));
-        SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, part));
-        return std::string(part == SettingsPart::kThresholds ? "reset the thresholds"
-                           : part == SettingsPart::kAlgorithm
+      *context, request->scope(), MayReset, part.ok() ? AllOf(*part) : policy::Overrides{},
+      response, [&](const Scope& scope) -> absl::StatusOr<std::string> {
+        SPCCL_RETURN_IF_ERROR(part.status());
+        SPCCL_RETURN_IF_ERROR(settings_->Reset(scope, *part));
+        return std::string(*part == SettingsPart::kThresholds ? "reset the thresholds"
+                           : *part == SettingsPart::kAlgorithm
                                ? "reset the algorithm and the codec, and lossy sends"
-                           : part == SettingsPart::kCodec ? "reset the codec, and lossy sends"
-                                                          : "reset all");
+                           : *part == SettingsPart::kCodec ? "reset the codec, and lossy sends"
+                                                           : "reset all");
       });
 }
 

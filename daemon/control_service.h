@@ -82,16 +82,17 @@ class ControlService final : public v1::Control::Service {
                           grpc::ServerWriter<v1::StreamEventsResponse>* writer);
   // What holds in the scope, which `all` holds if it is a communicator.
   policy::Settings Resolved(const Snapshot& all, const Scope& scope) const;
-  // What of a change may stand behind ranks' wishes.
-  struct Touched {
-    bool algorithm, codec;
-  };
-  // Whether the ranks' environment is narrower than such a change of the scope, and decides.
-  bool EnvironmentDecides(const CommInfo& comm, const Scope& scope, Touched touched) const;
+  // Whether the ranks' environment is narrower than a change of the scope, of what is set in
+  // `touched`, and decides.
+  bool EnvironmentDecides(const CommInfo& comm, const Scope& scope,
+                          const policy::Overrides& touched) const;
+  // Likewise the settings of a scope within.
+  bool NarrowerDecides(const CommInfo& comm, const Scope& scope,
+                       const policy::Overrides& touched) const;
   // Applies `change` to the scope that `scope` names, if the caller may, and fills the response.
   template <typename May, typename Response, typename Change>
   grpc::Status ChangeSettings(const grpc::ServerContext& context, const v1::Scope& scope,
-                              const May& may, Touched touched, Response* response,
+                              const May& may, const policy::Overrides& touched, Response* response,
                               const Change& change);
   // Waits until the time, or until the call has been cancelled or the service stops: then false.
   bool WaitUntil(const grpc::ServerContext& context, int64_t monotonic_ns);

@@ -168,6 +168,19 @@ std::optional<std::string> SetWord(const std::string& name, const TomlValue& val
                           : SetShareOverride(*field, value, share);
 }
 
+bool Overlap(const policy::Overrides& a, const policy::Overrides& b) {
+  const auto both = [](const auto& one, const auto& other) {
+    return one.has_value() && other.has_value();
+  };
+  const auto thresholds = [&both](const policy::Overrides::Partial& one,
+                                  const policy::Overrides::Partial& other) {
+    return both(one.intra, other.intra) || both(one.inter, other.inter) || both(one.ag, other.ag);
+  };
+  return both(a.algorithm, b.algorithm) || both(a.codec, b.codec) || both(a.lossy, b.lossy) ||
+         both(a.slice_bytes, b.slice_bytes) || thresholds(a.pici, b.pici) ||
+         thresholds(a.coo, b.coo);
+}
+
 std::string Describe(const Overrides& overrides) {
   std::vector<std::string> parts;
   if (overrides.algorithm.has_value()) {

@@ -16,6 +16,9 @@ absl::Status CheckValues(const policy::Overrides& overrides);
 
 policy::Overrides Merged(policy::Overrides base, const policy::Overrides& overrides);
 
+// Whether something is set in both.
+bool Overlap(const policy::Overrides& a, const policy::Overrides& b);
+
 // What is set, as the configuration names it: "algorithm=ring thresholds.pici.intra=0.5".
 std::string Describe(const policy::Overrides& overrides);
 

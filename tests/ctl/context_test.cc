@@ -257,6 +257,13 @@ TEST_F(ContextTest, SettingsTellWhoSaysThem) {
               AllOf(HasSubstr("0.25 *"), HasSubstr("0.75 (global)")));
 }
 
+TEST_F(ContextTest, SettingsTellOfThoseThatStandBefore) {
+  constexpr char kBut[] = "but for 1 with settings of their own";
+  EXPECT_THAT(Tool({"algo", "set", "ring", "--comm", "41"}).out, Not(HasSubstr(kBut)));
+  EXPECT_THAT(Tool({"algo", "set", "local", "--job", "job-41"}).out, HasSubstr(kBut));
+  EXPECT_THAT(Tool({"algo", "set", "local"}).out, HasSubstr("their own or of their job"));
+}
+
 TEST_F(ContextTest, Algorithms) {
   EXPECT_EQ(Tool({"algo", "set", "ring", "--codec", "pici-column", "--comm", "42"}).code, kFine);
   EXPECT_EQ(settings_->Get(daemon::CommScope{42}).algorithm, policy::Algorithm::kRing);

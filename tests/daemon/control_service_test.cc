@@ -130,6 +130,35 @@ TEST_F(ControlServiceTest, CommunicatorsWhoseEnvironmentDecidesAreCounted) {
   EXPECT_EQ(decided(GlobalScopeMessage(), SomeSettings()), 0u);  // the communicator's own decides
 }
 
+// What was set for a communicator, or its job, stands before what is set around it.
+TEST_F(ControlServiceTest, CommunicatorsWithSettingsOfTheirOwnAreCounted) {
+  const auto decided = [this](const v1::Scope& scope, const v1::Settings& settings) {
+    v1::SetSettingsRequest set;
+    *set.mutable_scope() = scope;
+    *set.mutable_settings() = settings;
+    v1::SetSettingsResponse changed;
+    EXPECT_TRUE(Call(&v1::Control::Stub::SetSettings, set, &changed).ok());
+    return changed.narrower_decides();
+  };
+  v1::Settings intra, inter;
+  intra.mutable_pici()->set_intra(0.25);
+  inter.mutable_pici()->set_inter(0.25);
+  EXPECT_EQ(decided(CommMessage(1001), intra), 0u);
+  EXPECT_EQ(decided(JobMessage("job-1001"), intra), 1u);
+  EXPECT_EQ(decided(JobMessage("job-1001"), inter), 0u);
+  EXPECT_EQ(decided(JobMessage("job-1003"), intra), 0u);
+  EXPECT_EQ(decided(GlobalScopeMessage(), inter), 1u);  // the job's
+  v1::ResetSettingsRequest reset;
+  *reset.mutable_scope() = GlobalScopeMessage();
+  reset.set_part(v1::SETTINGS_PART_CODEC);
+  v1::ResetSettingsResponse changed;
+  ASSERT_TRUE(Call(&v1::Control::Stub::ResetSettings, reset, &changed).ok());
+  EXPECT_EQ(changed.narrower_decides(), 0u);
+  reset.set_part(v1::SETTINGS_PART_ALL);
+  ASSERT_TRUE(Call(&v1::Control::Stub::ResetSettings, reset, &changed).ok());
+  EXPECT_EQ(changed.narrower_decides(), 1u);
+}
+
 TEST_F(ControlServiceTest, ASettingsChangeIsAnEvent) {
   std::vector<Event> events;
   auto subscription =
