@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -75,27 +78,44 @@ class Source {
   std::optional<uint64_t> size_;
 };
 
-// Nothing is left of what could not be written whole.
-absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.valid() && errno == EISDIR) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
-  }
-  if (!file.valid()) return Failed("create", path);
+absl::Status WriteAll(int file, const std::string& path, const std::byte* data, size_t size) {
   while (size > 0) {
-    const ssize_t written = ::write(file.get(), data, size);
+    const ssize_t written = ::write(file, data, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const absl::Status status = Failed("write", path);
-      struct stat info;
-      const bool regular = ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode);
-      if (regular) ::unlink(path.c_str());  // best effort; a device or a pipe stays
-      return status;
-    }
+    if (written < 0) return Failed("write", path);
     data += written;
     size -= static_cast<size_t>(written);
   }
   return absl::OkStatus();
+}
+
+// A file that there is stays as it is where this fails: the bytes go beside it, and then in its
+// place.
+absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
+  struct stat info;
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
+  }
+  if (exists && !S_ISREG(info.st_mode)) {  // a device, a pipe
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    return file.valid() ? WriteAll(file.get(), path, data, size) : Failed("open", path);
+  }
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  const std::string place = real != nullptr ? real.get() : path;  // not a link to it
+  const std::string beside = absl::StrCat(place, ".", ::getpid(), ".new");
+  const UniqueFd file(
+      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!file.valid()) return Failed("create", path);
+  absl::Status status = WriteAll(file.get(), path, data, size);
+  if (status.ok() && exists && ::fchmod(file.get(), info.st_mode & 07777) != 0) {
+    status = Failed("chmod", beside);
+  }
+  if (status.ok() && ::rename(beside.c_str(), place.c_str()) != 0)
+    status = Failed("rename", beside);
+  if (!status.ok()) ::unlink(beside.c_str());
+  return status;
 }
 
 struct FrameOptions {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <sstream>
 
@@ -128,6 +129,38 @@ TEST_F(FrameCommandTest, WhatIsNoFrameIsExitCodeThreeAndWritesNothing) {
   const ToolRun run = RunArgs({"frame", "validate", "-o", "json", Path("frame")});
   EXPECT_EQ(run.json()["error"]["code"], "unhealthy");
   EXPECT_EQ(run.json()["error"]["exit_code"], 3);
+}
+
+TEST_F(FrameCommandTest, AFileThatCannotBeReplacedStays) {
+  const std::string dense = Elements(DType::kInt32, 10'000, 1);
+  Write("in", dense);
+  Write("frame", "before");
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 100, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const int other = Encode("coo", "int32");
+  const int same =
+      RunArgs({"frame", "encode", "--format", "coo", "--dtype", "int32", Path("in"), Path("in")})
+          .code;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_EQ(other, kUnhealthy);
+  EXPECT_EQ(same, kUnhealthy);
+  EXPECT_EQ(Read("frame"), "before");
+  EXPECT_EQ(Read("in"), dense);
+  std::filesystem::create_symlink(Path("frame"), Path("link"));
+  std::filesystem::permissions(Path("frame"), std::filesystem::perms(0640));
+  ASSERT_EQ(
+      RunArgs({"frame", "encode", "--format", "coo", "--dtype", "int32", Path("in"), Path("link")})
+          .code,
+      kFine);
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_NE(Read("frame"), "before");
+  EXPECT_EQ(std::filesystem::status(Path("frame")).permissions(), std::filesystem::perms(0640));
+  const std::filesystem::path folder = std::filesystem::path(Path("in")).parent_path();
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}),
+            3);  // none is left over
 }
 
 TEST_F(FrameCommandTest, WrongUse) {
