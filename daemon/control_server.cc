@@ -92,6 +92,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServ
   SPCCL_ASSIGN_OR_RETURN(server->listener_,
                          shm::ListenUnix(ControlSocketPath(server->options_.runtime_dir),
                                          SOCK_STREAM | SOCK_NONBLOCK, 0666));
+  server->listener_file_ = shm::SocketFile(ControlSocketPath(server->options_.runtime_dir));
   SPCCL_RETURN_IF_ERROR(server->StartThreads());
   return server;
 }
@@ -125,7 +126,7 @@ ControlServer::~ControlServer() {
 
 void ControlServer::StopListening() {
   if (!listener_.valid()) return;
-  ::unlink(ControlSocketPath(options_.runtime_dir).c_str());
+  RemoveSocket();
   ::shutdown(listener_.get(), SHUT_RDWR);
   // Before Linux 6.16 those who wait there may have sent descriptors already.
   closer_.Close(::geteuid(), std::move(listener_));

@@ -19,6 +19,7 @@
 #include "daemon/fd_closer.h"
 #include "daemon/job_table.h"
 #include "daemon/settings_store.h"
+#include "proto/shm/socket.h"
 
 namespace spccl::daemon {
 
@@ -53,6 +54,8 @@ class ControlServer {
   // Ends all calls (streams within 100 ms, others at the latest after a second) and removes the
   // socket file.
   ~ControlServer();
+  // Removes the socket file, also for a process that ends here and now.
+  void RemoveSocket() const { listener_file_.Remove(); }
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
@@ -75,6 +78,7 @@ class ControlServer {
   Control* const core_;
   FdCloser closer_{nullptr};
   UniqueFd listener_;
+  shm::SocketFile listener_file_;
   UniqueFd stop_;  // an eventfd, readable once the server stops
   std::unique_ptr<Services> services_;
   std::map<std::string, int64_t> said_ns_;  // when, by error; of accept_thread_

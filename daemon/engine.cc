@@ -95,6 +95,7 @@ absl::Status Engine::Listen() {
   // Open to all users: who is calling comes from the kernel.
   SPCCL_ASSIGN_OR_RETURN(listener_,
                          shm::ListenSession(SessionSocketPath(options_.runtime_dir), 0666));
+  listener_file_ = shm::SocketFile(SessionSocketPath(options_.runtime_dir));
   SPCCL_ASSIGN_OR_RETURN(listener_token_,
                          loop_->Watch(listener_.get(), EPOLLIN, [this](uint32_t) { OnConnect(); }));
   return absl::OkStatus();
@@ -103,7 +104,7 @@ absl::Status Engine::Listen() {
 void Engine::StopListening() {
   if (!listener_.valid()) return;
   loop_->Unwatch(listener_.get(), listener_token_);
-  ::unlink(SessionSocketPath(options_.runtime_dir).c_str());
+  listener_file_.Remove();
   ::shutdown(listener_.get(), SHUT_RDWR);
   // Those who wait there may have sent descriptors already.
   fd_closer_.Close(::geteuid(), std::move(listener_));

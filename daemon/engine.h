@@ -353,6 +353,7 @@ class Engine {
   EventLog events_;
   Registry registry_;
   UniqueFd listener_;
+  shm::SocketFile listener_file_;
   EventLoop::Token listener_token_ = 0;
   bool connections_wait_ = false;  // and that has been said
   bool draining_ = false, stopping_ = false;

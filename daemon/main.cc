@@ -329,7 +329,7 @@ void Stop(const Config& config, const Signals& signals, Watchdog* watchdog, cons
     if (!hurry && waited_ns < config.stop_timeout_ns + kStopGraceNs) continue;
     Log(LogLevel::kWarning, "main",
         hurry ? "second signal: stopping at once" : "a channel thread does not end: leaving it");
-    ::unlink(ControlSocketPath(config.runtime_dir).c_str());
+    parts.control->RemoveSocket();
     if (parts.metrics != nullptr) parts.metrics->RemoveSocket();
     FlushLog();
     std::_Exit(kStoppedAtOnce);

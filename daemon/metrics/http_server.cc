@@ -55,8 +55,8 @@ constexpr std::chrono::milliseconds kAcceptPause(100);
 // The server's thread and what it owns.
 class HttpServer::Loop {
  public:
-  Loop(const HttpOptions& options, Handler handler)
-      : options_(options), handler_(std::move(handler)), acceptor_(io_), pause_(io_) {}
+  Loop(HttpOptions options, Handler handler)
+      : options_(std::move(options)), handler_(std::move(handler)), acceptor_(io_), pause_(io_) {}
   absl::Status Start(UniqueFd listener);
   ~Loop();
 
@@ -289,14 +289,16 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(HttpOptions optio
                                                 ? shm::ListenUnix(address.path, SOCK_STREAM, 0666)
                                                 : ListenTcp(address));
   SPCCL_ASSIGN_OR_RETURN(std::string name, AddressOf(address, listener.get()));
-  auto loop = std::make_unique<Loop>(options, std::move(handler));
+  shm::SocketFile file;
+  if (address.is_unix) file = shm::SocketFile(address.path);
+  auto loop = std::make_unique<Loop>(std::move(options), std::move(handler));
   SPCCL_RETURN_IF_ERROR(loop->Start(std::move(listener)));
   return std::unique_ptr<HttpServer>(
-      new HttpServer(std::move(options), std::move(name), std::move(loop)));
+      new HttpServer(std::move(file), std::move(name), std::move(loop)));
 }
 
-HttpServer::HttpServer(HttpOptions options, std::string address, std::unique_ptr<Loop> loop)
-    : options_(std::move(options)), address_(std::move(address)), loop_(std::move(loop)) {}
+HttpServer::HttpServer(shm::SocketFile file, std::string address, std::unique_ptr<Loop> loop)
+    : file_(std::move(file)), address_(std::move(address)), loop_(std::move(loop)) {}
 
 HttpServer::~HttpServer() {
   loop_.reset();
@@ -304,7 +306,7 @@ HttpServer::~HttpServer() {
 }
 
 void HttpServer::RemoveSocket() const {
-  if (options_.address.is_unix) ::unlink(options_.address.path.c_str());
+  file_.Remove();
 }
 
 }  // namespace spccl::daemon::metrics

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/metrics/listen_address.h"
 #include "daemon/metrics/sample.h"
+#include "proto/shm/socket.h"
 
 namespace spccl::daemon::metrics {
 
@@ -60,9 +61,9 @@ class HttpServer {
  private:
   class Loop;  // all that knows Beast
 
-  HttpServer(HttpOptions options, std::string address, std::unique_ptr<Loop> loop);
+  HttpServer(shm::SocketFile file, std::string address, std::unique_ptr<Loop> loop);
 
-  const HttpOptions options_;
+  const shm::SocketFile file_;  // none where it listens at a port
   const std::string address_;
   std::unique_ptr<Loop> loop_;
 };

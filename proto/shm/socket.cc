@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -121,6 +122,19 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned 
   if (::chmod(path.c_str(), mode) != 0) return ErrnoStatus(errno, "chmod " + path);
   if (::listen(fd.get(), 128) != 0) return ErrnoStatus(errno, "listen " + path);
   return fd;
+}
+
+SocketFile::SocketFile(std::string path) : path_(std::move(path)) {
+  struct stat info;
+  if (::lstat(path_.c_str(), &info) != 0) return;
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
+}
+
+void SocketFile::Remove() const {
+  struct stat info;
+  if (inode_ == 0 || ::lstat(path_.c_str(), &info) != 0) return;
+  if (info.st_dev == device_ && info.st_ino == inode_) ::unlink(path_.c_str());
 }
 
 void LetPassDescriptors(int socket) {

@@ -1,6 +1,8 @@
 // Sending and receiving session messages with descriptors beside them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -36,6 +38,20 @@ absl::StatusOr<UniqueFd> ConnectSession(const std::string& path,
 absl::StatusOr<UniqueFd> ListenSession(const std::string& path, unsigned mode);
 // The same for a socket of another type, with or without SOCK_NONBLOCK.
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, unsigned mode);
+// The file that a socket has just been bound to.
+class SocketFile {
+ public:
+  SocketFile() = default;  // none
+  explicit SocketFile(std::string path);
+  // Removes it, unless it has gone, or another one has its path by now.
+  void Remove() const;
+
+ private:
+  std::string path_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
 // From now on the other side may.
 void LetPassDescriptors(int socket);
 

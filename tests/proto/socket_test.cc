@@ -232,6 +232,20 @@ TEST_F(SocketTest, AStaleSocketFileIsReplaced) {
   EXPECT_TRUE(ConnectSession(Path()).ok());
 }
 
+TEST_F(SocketTest, OnlyTheFileThatWasBoundIsRemoved) {
+  SocketFile().Remove();
+  const auto first = ListenSession(Path(), 0600);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const SocketFile bound(Path());
+  std::filesystem::rename(Path(), Path() + ".old");  // its number is not given out again
+  const auto second = ListenSession(Path(), 0600);
+  ASSERT_TRUE(second.ok()) << second.status();
+  bound.Remove();
+  EXPECT_TRUE(ConnectSession(Path()).ok());
+  SocketFile(Path()).Remove();
+  EXPECT_FALSE(std::filesystem::exists(Path()));
+}
+
 TEST_F(SocketTest, ALiveSocketIsRefusedAndGoesOn) {
   auto first = ListenSession(Path(), 0600);
   ASSERT_TRUE(first.ok()) << first.status();
