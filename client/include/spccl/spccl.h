@@ -92,7 +92,7 @@ typedef struct spcclComm* spcclComm_t;
 typedef struct spcclStream* spcclStream_t;
 
 /* Names a communicator that is about to be made. Plain bytes: may be copied, sent or written to a
- * file. Whoever has it can join, so treat it like a password. */
+ * file. Any process of the user that made it can join by it, so treat it like a password. */
 typedef struct {
   char internal[SPCCL_UNIQUE_ID_BYTES];
 } spcclUniqueId;
