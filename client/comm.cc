@@ -74,6 +74,12 @@ bool Comm::HasRoom(uint64_t sequence) const {
   return sequence < completed_.load(std::memory_order_acquire) + session_->Window();
 }
 
+absl::Status Comm::ResultOf(absl::Status result) const {
+  if (result.ok()) return result;
+  const std::lock_guard lock(mutex_);
+  return aborted_ ? broken_ : result;
+}
+
 void Comm::NoteAsyncError(const absl::Status& error) {
   const std::lock_guard lock(mutex_);
   if (async_error_.ok()) async_error_ = error;
@@ -172,7 +178,7 @@ absl::Status Comm::Destroy() {
 absl::Status Comm::Abort() {
   {
     const std::lock_guard lock(mutex_);
-    closing_ = true;
+    closing_ = aborted_ = true;
     if (broken_.ok()) broken_ = absl::AbortedError("the communicator was aborted by this rank");
   }
   SPCCL_RETURN_IF_ERROR(Leave(shm::RequestType::kCommAbort));

@@ -51,6 +51,9 @@ class Comm {
   // earlier one finds room too, whichever stream it comes from.
   bool HasRoom(uint64_t sequence) const;
   void NoteCompleted() { completed_.fetch_add(1, std::memory_order_acq_rel); }
+  // What an operation ends with of which the daemon says `result`: it may read a submission when it
+  // has let go of the communicator already, and knows of none.
+  absl::Status ResultOf(absl::Status result) const;
 
   // An operation on a GPU's memory has failed, whose caller waits for nothing: the communicator
   // counts as failed from now on. Any thread, with the rings locked.
@@ -114,7 +117,8 @@ class Comm {
   absl::Status broken_;        // aborted here, or failed by a fault of ours
   absl::Status async_error_;
   bool closing_ = false;
-  bool broke_ = false;  // by Break(), which has left, or is about to
+  bool aborted_ = false;  // by Abort()
+  bool broke_ = false;    // by Break(), which has left, or is about to
   bool left_ = false;
   std::vector<std::shared_ptr<Region>> registrations_;
   std::string last_error_;

@@ -229,6 +229,7 @@ bool Operation::WaitSubmitted(int64_t deadline_ns) {
 
 void Operation::OnDone(absl::Status result, bool by_daemon) {
   comm_->NoteCompleted();
+  result = comm_->ResultOf(std::move(result));
   if (is_staged()) {
     result_ = std::move(result);  // RunStaged finishes it
   } else {
