@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 // The parser reports by value here: nothing of the project throws.
 #define TOML_EXCEPTIONS 0
@@ -71,6 +72,29 @@ void Flatten(const toml::table& table, const std::vector<std::string>& prefix,
   }
 }
 
+// Whether the key that a line begins with, or that stands in its brackets, has more parts than
+// that. The parser bounds how deep values are nested, but not tables by such keys, which it and we
+// go through by recursion.
+bool IsTooDeep(std::string_view line) {
+  constexpr int kMostDots = 64;
+  int dots = 0;
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote != 0) {
+      if (c == '\\' && quote == '"') ++i;
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '=' || c == '#') {
+      return false;
+    } else if (c == '.' && ++dots > kMostDots) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status TomlError(std::string_view path, TomlPlace place, std::string_view message) {
@@ -100,6 +124,13 @@ std::string QuoteToml(std::string_view text) {
 }
 
 absl::StatusOr<std::vector<TomlValue>> ReadToml(std::string_view text, std::string_view path) {
+  TomlPlace place{.line = 1, .column = 1};
+  for (const absl::string_view line : absl::StrSplit(View(text), '\n')) {
+    if (IsTooDeep({line.data(), line.size()})) {
+      return TomlError(path, place, "a key of too many parts, expected 65 at most");
+    }
+    ++place.line;
+  }
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     return TomlError(path, PlaceOf(parsed.error().source()),

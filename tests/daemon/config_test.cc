@@ -151,6 +151,17 @@ TEST(ConfigTest, BrokenTomlNamesThePlace) {
   EXPECT_THAT(MessageOf("channels = 4\nchannels = 5\n"), StartsWith("f.toml:2:"));
 }
 
+TEST(ConfigTest, AKeyOfVeryManyPartsIsRefused) {
+  std::string deep = "a";
+  for (int part = 0; part < 100'000; ++part) deep += ".a";
+  for (const std::string& text : {"[" + deep + "]\n", deep + " = 1\n"}) {
+    EXPECT_EQ(MessageOf("channels = 4\n" + text),
+              "f.toml:2:1: a key of too many parts, expected 65 at most");
+  }
+  EXPECT_EQ(MessageOf("[log]\nlevel = \"" + deep + "\"\n").find("f.toml:2:9: log.level: found"),
+            0u);
+}
+
 TEST(ConfigTest, EmptyTablesOfKnownFieldsAreFine) {
   Config config;
   EXPECT_TRUE(ApplyConfigText("[log]\n[thresholds.coo]\n", "f", &config).ok());
