@@ -189,7 +189,7 @@ TEST_F(ControlServiceTest, WrongRequestsAreRefused) {
   EXPECT_EQ(Set(GlobalScopeMessage(), settings), Code::INVALID_ARGUMENT);
   std::vector<Event> events;  // none, of what is refused: they are kept
   auto subscription =
-      core_.Subscribe(0, [&events](const Event& event) { events.push_back(event); });
+      core_.Subscribe(0, [&events](const EventPtr& event) { events.push_back(*event); });
   for (const std::string& id : {std::string("new\nline"), std::string(257, 'x')}) {
     EXPECT_EQ(Set(JobMessage(id), SomeSettings()), Code::INVALID_ARGUMENT);
     EXPECT_EQ(Reset(JobMessage(id)), Code::INVALID_ARGUMENT);
