@@ -155,10 +155,11 @@ class Sweep:
         found = []
         for (launch, size), times in self.lines.items():
             point = Point(launch, size, times)
-            # Dense is not run again where auto is not held against it.
             again = self.again.get((launch, size), {})
-            second = Point(launch, size, {DENSE: times.get(DENSE, []), **again})
-            found.append(second if point.complete() and len(again) > 1 else point)
+            if point.complete() and len(again) > 1:
+                # Dense is not run again where auto is not held against it.
+                point = Point(launch, size, {DENSE: times[DENSE], **again})
+            found.append(point)
         return [point for point in found if point.complete()]
 
 
