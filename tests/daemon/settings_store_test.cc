@@ -490,15 +490,15 @@ TEST_F(SettingsStoreTest, AFolderThatMayNotBeReadChangesNothing) {
   ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
   const std::string before = Content();
   ASSERT_EQ(::chmod(folder_.c_str(), 0333), 0);
-  EXPECT_EQ(
-      InChild([&] {
-        if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
-        if (store->Set(GlobalScope{}, Everything()).code() != absl::StatusCode::kPermissionDenied) {
-          return 3;
-        }
-        return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
-      }),
-      0);
+  EXPECT_EQ(InChild([&] {
+              if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
+              if (store->Set(GlobalScope{}, Everything()).code() !=
+                  absl::StatusCode::kFailedPrecondition) {
+                return 3;
+              }
+              return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
+            }),
+            0);
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
   EXPECT_EQ(Content(), before);
   EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
@@ -524,15 +524,15 @@ TEST_F(SettingsStoreTest, AFolderThatMayNotBeWrittenChangesNothing) {
   ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
   const std::string before = Content();
   ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
-  EXPECT_EQ(
-      InChild([&] {
-        if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
-        if (store->Set(GlobalScope{}, Everything()).code() != absl::StatusCode::kPermissionDenied) {
-          return 3;
-        }
-        return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
-      }),
-      0);
+  EXPECT_EQ(InChild([&] {
+              if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
+              if (store->Set(GlobalScope{}, Everything()).code() !=
+                  absl::StatusCode::kFailedPrecondition) {
+                return 3;
+              }
+              return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
+            }),
+            0);
   EXPECT_EQ(Content(), before);
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
 }

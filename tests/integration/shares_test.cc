@@ -168,7 +168,7 @@ TEST(SharesTest, WhatPassesAQuotaIsRefusedAndNamedAndWhatDoesNotGoesOn) {
   ASSERT_TRUE(job.processes().AwaitReport(0, "ready;", kPatienceMs));
   const std::string id = JobIdOf(job);
   EXPECT_THAT(Tool(*daemon, "job set " + id + " --max-buffer-bytes 6291456 --max-operations 4"),
-              HasSubstr("6291456"));
+              HasSubstr("6.0 MiB"));
   const auto listed = nlohmann::json::parse(Tool(*daemon, "jobs -o json")).at("jobs").at(0);
   EXPECT_EQ(listed.at("share").at("max_buffer_bytes"), 6291456);
   EXPECT_EQ(listed.at("share").at("weight"), 1);
