@@ -1,126 +1,23 @@
 #include "daemon/settings_store.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <set>
-#include <sstream>
 #include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "collective/policy/plan_table.h"
-#include "tests/support/temp_folder.h"
-
-namespace {
-// What the next rename(2) or fsync(2) of this process does instead of its work.
-// kFailAfter: it works, and all after it fail. kFailFolder: of folders only.
-// kHold: it counts in g_held, and waits until the trap is another.
-enum class Trap { kNone, kDie, kFail, kFailAfter, kFailFolder, kHold };
-std::atomic<Trap> g_rename_trap{Trap::kNone}, g_fsync_trap{Trap::kNone};
-std::atomic<int> g_held{0};
-constexpr int kDiedInTrap = 42;
-
-bool Sprung(std::atomic<Trap>* trap) {
-  if (*trap == Trap::kDie) _exit(kDiedInTrap);
-  if (*trap == Trap::kHold) {
-    ++g_held;
-    g_held.notify_all();
-    trap->wait(Trap::kHold);
-  }
-  Trap expected = Trap::kFailAfter;
-  if (trap->compare_exchange_strong(expected, Trap::kFail)) return false;
-  return *trap == Trap::kFail;
-}
-
-bool IsFolder(int fd) {
-  struct stat status;
-  return ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
-}
-}  // namespace
-
-// They stand in front of the C library's, so that a test can end the process between two calls.
-extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) {
-  if (Sprung(&g_rename_trap)) {
-    errno = EIO;
-    return -1;
-  }
-  using Rename = int (*)(const char*, const char*);
-  return reinterpret_cast<Rename>(::dlsym(RTLD_NEXT, "rename"))(from, to);
-}
-extern "C" __attribute__((visibility("default"))) int fsync(int fd) {
-  if (Sprung(&g_fsync_trap) || (g_fsync_trap == Trap::kFailFolder && IsFolder(fd))) {
-    errno = ENOSPC;
-    return -1;
-  }
-  using Fsync = int (*)(int);
-  return reinterpret_cast<Fsync>(::dlsym(RTLD_NEXT, "fsync"))(fd);
-}
+#include "tests/daemon/settings_store_fixture.h"
 
 namespace spccl::daemon {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-class SettingsStoreTest : public ::testing::Test {
- protected:
-  std::string path() const { return folder_ + "/settings.toml"; }
-  std::string Content() const {
-    std::stringstream text;
-    text << std::ifstream(path()).rdbuf();
-    return text.str();
-  }
-  std::unique_ptr<SettingsStore> Open(policy::Settings defaults = {}) {
-    absl::StatusOr<std::unique_ptr<SettingsStore>> store = SettingsStore::Create(folder_, defaults);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
-  }
-  std::string ErrorOf(const std::string& content) {
-    std::ofstream(path()) << content;
-    return std::string(SettingsStore::Create(folder_, {}).status().message());
-  }
-  // Runs `body` in a child process and returns its exit code.
-  template <typename Body>
-  static int InChild(Body body) {
-    const pid_t child = ::fork();
-    if (child == 0) _exit(body());
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  const spccl::testing::TempFolder temp_;
-  const std::string folder_ = temp_.path();
-};
-
-policy::Overrides Intra(double value) {
-  policy::Overrides overrides;
-  overrides.pici.intra = value;
-  return overrides;
-}
-
-policy::Overrides Everything() {
-  policy::Overrides overrides;
-  overrides.algorithm = policy::Algorithm::kRing;
-  overrides.codec = policy::Codec::kPiciColumn;
-  overrides.pici = {.intra = 0.1, .inter = 0.2, .ag = 0.3};
-  overrides.coo = {.intra = 0.1 + 0.2, .inter = policy::kAutoThreshold, .ag = 0};
-  return overrides;
-}
 
 TEST_F(SettingsStoreTest, NarrowerScopesWin) {
   policy::Settings defaults;
@@ -165,48 +62,6 @@ TEST_F(SettingsStoreTest, SharesAreKeptApartFromSettings) {
   EXPECT_EQ(store->Get(JobScope{"j"}), Intra(0.5));
 }
 
-TEST_F(SettingsStoreTest, AJobIsForgottenAlsoWhereTheDiskIsFull) {
-  auto store = Open();
-  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
-  ASSERT_TRUE(store->Set(JobScope{"j"}, Intra(0.5)).ok());
-  ASSERT_TRUE(store->Set(JobScope{"other"}, Intra(0.5)).ok());
-  const std::string in_the_way = folder_ + "/settings.toml.new";
-  ASSERT_EQ(::mkdir(in_the_way.c_str(), 0755), 0);
-  EXPECT_FALSE(store->ResetShare("j").ok());
-  EXPECT_EQ(store->ShareOf("j").weight, 2u);
-  EXPECT_FALSE(store->ForgetJob("j").ok());
-  EXPECT_EQ(store->ShareOf("j"), JobShare{});
-  EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
-  // Once more, as it is not done; and when there is room again, for another job as well.
-  EXPECT_FALSE(store->ForgetJob("j").ok());
-  ASSERT_EQ(::rmdir(in_the_way.c_str()), 0);
-  EXPECT_TRUE(store->ForgetJob("none").ok());
-  store.reset();
-  store = Open();
-  EXPECT_EQ(store->ShareOf("j"), JobShare{});
-  EXPECT_EQ(store->Get(JobScope{"j"}), policy::Overrides{});
-  EXPECT_EQ(store->Get(JobScope{"other"}), Intra(0.5));
-}
-
-TEST_F(SettingsStoreTest, TheLastJobIsForgottenOnAFullDiskToo) {
-  auto store = Open();
-  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
-  ASSERT_EQ(::mkdir((folder_ + "/settings.toml.new").c_str(), 0755), 0);
-  EXPECT_TRUE(store->ForgetJob("j").ok());
-  store.reset();
-  EXPECT_EQ(Open()->ShareOf("j"), JobShare{});
-}
-
-TEST_F(SettingsStoreTest, AShareIsTakenBackAlsoWhereTheDiskIsFull) {
-  auto store = Open();
-  ASSERT_TRUE(store->SetShare("j", {.max_operations = 7}).ok());
-  const JobShareOverrides before = store->GetShare("j");
-  ASSERT_TRUE(store->SetShare("j", {.weight = 2}).ok());
-  ASSERT_EQ(::mkdir((folder_ + "/settings.toml.new").c_str(), 0755), 0);
-  EXPECT_FALSE(store->RestoreShare("j", before).ok());
-  EXPECT_EQ(store->GetShare("j"), before);
-}
-
 TEST_F(SettingsStoreTest, WrongSharesAreRefused) {
   auto store = Open();
   EXPECT_FALSE(store->SetShare("j", {}).ok());
@@ -238,36 +93,6 @@ TEST_F(SettingsStoreTest, TheVersionIsAnotherAfterEachChange) {
   EXPECT_EQ(versions.size(), 6u);
   store->Forget(1);
   EXPECT_TRUE(versions.contains(store->version())) << "nothing has changed";
-}
-
-// As the core does, which must never wait for the disk.
-TEST_F(SettingsStoreTest, CommunicatorsWaitForNoWriter) {
-  const auto store = Open();
-  ASSERT_TRUE(store->Set(CommScope{1}, Everything()).ok());
-  for (std::atomic<Trap>* trap : {&g_fsync_trap, &g_rename_trap}) {
-    g_held = 0;
-    *trap = Trap::kHold;
-    auto writer = std::async(std::launch::async, [&] {
-      return store->Set(GlobalScope{}, Intra(trap == &g_fsync_trap ? 0.25 : 0.5));
-    });
-    g_held.wait(0);
-    auto core = std::async(std::launch::async, [&] {
-      store->Forget(1);
-      EXPECT_TRUE(store->Set(CommScope{2}, Everything()).ok());
-      EXPECT_TRUE(store->Set(CommScope{3}, Intra(0.75)).ok());
-      EXPECT_TRUE(store->Reset(CommScope{3}).ok());
-      EXPECT_EQ(store->Get(CommScope{1}), policy::Overrides{});
-      EXPECT_EQ(store->Get(CommScope{2}), Everything());
-      EXPECT_EQ(store->Resolve("j", 3).pici, policy::Settings{}.pici) << "the writer has not ended";
-    });
-    const std::future_status met = core.wait_for(std::chrono::seconds(20));
-    *trap = Trap::kNone;
-    trap->notify_all();
-    EXPECT_EQ(met, std::future_status::ready);
-    EXPECT_TRUE(writer.get().ok());
-    core.get();
-    ASSERT_TRUE(store->Reset(GlobalScope{}).ok());
-  }
 }
 
 TEST_F(SettingsStoreTest, WhatChangesNothingIsNotWritten) {
@@ -429,112 +254,6 @@ TEST_F(SettingsStoreTest, ParseErrorsNameTheLine) {
   EXPECT_THAT(ErrorOf("[global]\nchannels = 3\n"), HasSubstr(":2:12: unknown setting channels"));
   EXPECT_THAT(ErrorOf("[node]\ncodec = \"coo\"\n"), HasSubstr(":2:1: unknown scope node.codec"));
   EXPECT_THAT(ErrorOf("global = 3\n"), HasSubstr(":1:1: unknown scope global"));
-}
-
-TEST_F(SettingsStoreTest, ADeathBeforeTheRenameLeavesTheOldSettings) {
-  ASSERT_TRUE(Open()->Set(GlobalScope{}, Intra(0.25)).ok());
-  const std::string before = Content();
-  for (std::atomic<Trap>* trap : {&g_rename_trap, &g_fsync_trap}) {
-    EXPECT_EQ(InChild([&] {
-                const auto store = Open();
-                *trap = Trap::kDie;
-                return store->Set(GlobalScope{}, Everything()).ok() ? 0 : 1;
-              }),
-              kDiedInTrap);
-    EXPECT_TRUE(std::filesystem::exists(path() + ".new"));  // it did die with the work half done
-    EXPECT_EQ(Content(), before);
-    EXPECT_EQ(Open()->Get(GlobalScope{}), Intra(0.25));
-  }
-  // What the dead writer left is no obstacle.
-  ASSERT_TRUE(Open()->Set(GlobalScope{}, Intra(0.5)).ok());
-  EXPECT_EQ(Open()->Get(GlobalScope{}), Intra(0.5));
-  EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
-}
-
-TEST_F(SettingsStoreTest, AFailedWriteChangesNothing) {
-  const auto store = Open();
-  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
-  const std::string before = Content();
-  for (std::atomic<Trap>* trap : {&g_rename_trap, &g_fsync_trap}) {
-    *trap = Trap::kFail;
-    const absl::Status status = store->Set(GlobalScope{}, Everything());
-    *trap = Trap::kNone;
-    EXPECT_THAT(std::string(status.message()), StartsWith("settings not changed: "));
-    EXPECT_EQ(store->Get(GlobalScope{}), Intra(0.25));
-    EXPECT_EQ(Content(), before);
-    EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
-  }
-}
-
-// Then the file has its new name already.
-TEST_F(SettingsStoreTest, AFolderThatIsNotSyncedChangesNothing) {
-  auto store = Open();
-  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
-  const std::string before = Content();
-  // The old content comes back at once, or, where that cannot be, with what is written next.
-  for (const Trap rename_trap : {Trap::kNone, Trap::kFailAfter}) {
-    g_fsync_trap = Trap::kFailFolder;
-    g_rename_trap = rename_trap;
-    const absl::Status status = store->Set(GlobalScope{}, Everything());
-    g_fsync_trap = g_rename_trap = Trap::kNone;
-    EXPECT_THAT(std::string(status.message()), StartsWith("settings not changed: sync " + folder_));
-    EXPECT_EQ(store->Get(GlobalScope{}), Intra(0.25));
-    EXPECT_EQ(Content() == before, rename_trap == Trap::kNone);
-    EXPECT_TRUE(store->Reset(JobScope{"none"}).ok());
-    EXPECT_EQ(Content(), before);
-  }
-}
-
-TEST_F(SettingsStoreTest, AFolderThatMayNotBeReadChangesNothing) {
-  const auto store = Open();
-  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
-  const std::string before = Content();
-  ASSERT_EQ(::chmod(folder_.c_str(), 0333), 0);
-  EXPECT_EQ(InChild([&] {
-              if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
-              if (store->Set(GlobalScope{}, Everything()).code() !=
-                  absl::StatusCode::kFailedPrecondition) {
-                return 3;
-              }
-              return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
-            }),
-            0);
-  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
-  EXPECT_EQ(Content(), before);
-  EXPECT_FALSE(std::filesystem::exists(path() + ".new"));
-}
-
-TEST_F(SettingsStoreTest, AFileThatCannotGrowChangesNothing) {
-  const auto store = Open();
-  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
-  const std::string before = Content();
-  EXPECT_EQ(InChild([&] {
-              ::signal(SIGXFSZ, SIG_IGN);
-              const rlimit limit = {.rlim_cur = before.size(), .rlim_max = before.size()};
-              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              if (store->Set(GlobalScope{}, Everything()).ok()) return 3;
-              return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
-            }),
-            0);
-  EXPECT_EQ(Content(), before);
-}
-
-TEST_F(SettingsStoreTest, AFolderThatMayNotBeWrittenChangesNothing) {
-  const auto store = Open();
-  ASSERT_TRUE(store->Set(GlobalScope{}, Intra(0.25)).ok());
-  const std::string before = Content();
-  ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
-  EXPECT_EQ(InChild([&] {
-              if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return 2;
-              if (store->Set(GlobalScope{}, Everything()).code() !=
-                  absl::StatusCode::kFailedPrecondition) {
-                return 3;
-              }
-              return store->Get(GlobalScope{}) == Intra(0.25) ? 0 : 4;
-            }),
-            0);
-  EXPECT_EQ(Content(), before);
-  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
 }
 
 TEST_F(SettingsStoreTest, ConcurrentReadersSeeWholeSettings) {
