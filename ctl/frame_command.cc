@@ -94,7 +94,7 @@ absl::Status WriteAll(int file, const std::string& path, const std::byte* data, 
 absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
   struct stat info;
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) {
+  if ((exists && S_ISDIR(info.st_mode)) || path.ends_with('/')) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
   }
   if (exists && !S_ISREG(info.st_mode)) {  // a device, a pipe
