@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/mix.h"
 #include "base/status.h"
+#include "collective/policy/lossy.h"
 #include "collective/runtime/cuda/make_gpu_task.h"
 #include "collective/runtime/make_task.h"
 #include "daemon/engine.h"
@@ -151,7 +151,7 @@ absl::StatusOr<std::unique_ptr<runtime::Task>> Engine::MakeTask(
     std::span<const runtime::RankBuffers> ranks) {
   policy::Settings settings = SettingsOf(entry);
   // Every operation draws anew, and every run of the program the same.
-  settings.lossy.seed = Mix(settings.lossy.seed, running->sequence);
+  settings.lossy.seed = policy::SeedOf(settings.lossy.seed, running->sequence);
   const auto done = [this, running](const runtime::OpResult& result) {
     OnTaskDone(running, result);
   };

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/mix.h"
 #include "collective/op.h"
 #include "collective/phase.h"
 #include "kernels/format.h"
@@ -29,6 +30,12 @@ std::string TextOf(const Lossy& lossy);
 // The reverse; a seed may be left out. What is wrong otherwise is put into *complaint: "the bound
 // is nan, expected a positive, finite number".
 std::optional<Lossy> LossyFromText(std::string_view text, std::string* complaint);
+
+// The seed of one operation's draws: of another operation, or with another seed, they are others.
+// `seed` is hashed first: consecutive ones must not give the same draws some operations later.
+constexpr uint64_t SeedOf(uint64_t seed, uint64_t operation) {
+  return Mix(Mix(0, seed), operation);
+}
 
 // Why a lossy format cannot be used for the operation, or "": its dtype is not float32 or float64,
 // or its reduction's result is not within a bound of its inputs' (a product).

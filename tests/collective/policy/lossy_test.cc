@@ -1,5 +1,6 @@
 #include "collective/policy/lossy.h"
 
+#include <set>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -46,6 +47,15 @@ TEST(LossyTest, SaysWhatIsWrong) {
   for (const char* name : {"", "pici", "qsgd3", "Off", "dense"}) {
     EXPECT_EQ(ComplaintOf(name),
               "found " + std::string(name) + ", expected off, errorbound, qsgd2, qsgd4 or qsgd8");
+  }
+}
+
+TEST(LossyTest, EachOperationWithEachSeedDrawsAnew) {
+  std::set<uint64_t> drawn;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    for (uint64_t operation = 0; operation < 100; ++operation) {
+      EXPECT_TRUE(drawn.insert(SeedOf(seed, operation)).second) << seed << ", " << operation;
+    }
   }
 }
 
