@@ -146,21 +146,24 @@ absl::StatusOr<FrameFile> ReadFrame(const std::string& path) {
   std::memcpy(&frame.header, frame.bytes.data(), sizeof frame.header);
   FrameFault fault = Validate(frame.bytes.data(), frame.bytes.size());
   if (fault.error == FrameError::kBadMagic) return Invalid(path, fault);
-  if (!fault.ok() && fault.error != FrameError::kTooShort) {
+  // A header tells how long the frame is; of a lossy one what is behind it tells the rest.
+  while (fault.error == FrameError::kTooShort) {
+    const size_t before = frame.bytes.size();
+    SPCCL_RETURN_IF_ERROR(source.ReadUpTo(fault.expected, &frame.bytes));
+    if (frame.bytes.size() == before) break;
+    fault = Validate(frame.bytes.data(), frame.bytes.size());
+  }
+  if (!fault.ok()) {
     frame.valid = Invalid(path, fault);
     return frame;
   }
-  const uint64_t expected = fault.ok() ? sizeof frame.header : fault.expected;
-  const uint64_t size = source.size().value_or(expected);
-  if (size <= expected) SPCCL_RETURN_IF_ERROR(source.ReadUpTo(expected + 1, &frame.bytes));
-  if (size > expected || frame.bytes.size() > expected) {
+  const uint64_t whole = frame.bytes.size();
+  SPCCL_RETURN_IF_ERROR(source.ReadUpTo(whole + 1, &frame.bytes));
+  if (frame.bytes.size() > whole) {
     frame.valid = absl::FailedPreconditionError(
-        absl::StrCat(path, ": not a valid frame: the file is longer than the ", expected,
+        absl::StrCat(path, ": not a valid frame: the file is longer than the ", whole,
                      " bytes that its header tells"));
-    return frame;
   }
-  fault = Validate(frame.bytes.data(), frame.bytes.size());
-  if (!fault.ok()) frame.valid = Invalid(path, fault);
   return frame;
 }
 

@@ -20,6 +20,7 @@
 #include "daemon/control_server_peers.h"
 #include "daemon/control_service.h"
 #include "daemon/peer.h"
+#include "daemon/plan_models.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -34,15 +35,19 @@ constexpr char kServiceName[] = "spccl.v1.Control";
 constexpr int kMaxStreamsPerConnection = 8;
 constexpr int kLeastPingIntervalMs = 500;
 constexpr int kMaxRequestBytes = 64 * 1024;
+// Administrators load models.
+constexpr int kMaxAdministratorsRequestBytes =
+    static_cast<int>(PlanModels::kMostBytes) + kMaxRequestBytes;
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr std::chrono::seconds kShutdownLimit(1);
 
-std::unique_ptr<grpc::Server> BuildServer(ControlService* service, int max_threads) {
+std::unique_ptr<grpc::Server> BuildServer(ControlService* service, int max_threads,
+                                          int max_request_bytes) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.RegisterService(service);
-  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.SetMaxReceiveMessageSize(max_request_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   // Callers that follow a stream ping now and then, to find out when we hang.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -83,9 +88,12 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Create(ControlServ
   server->stop_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_.valid()) return ErrnoStatus(errno, "eventfd");
   server->services_ = std::make_unique<Services>(group, core, settings, jobs);
-  for (auto* one : {&server->services_->administrators, &server->services_->others}) {
-    *one = BuildServer(&server->services_->service, server->options_.max_threads);
-    if (*one == nullptr) return absl::InternalError("gRPC did not start");
+  Services& services = *server->services_;
+  const int threads = server->options_.max_threads;
+  services.administrators = BuildServer(&services.service, threads, kMaxAdministratorsRequestBytes);
+  services.others = BuildServer(&services.service, threads, kMaxRequestBytes);
+  if (services.administrators == nullptr || services.others == nullptr) {
+    return absl::InternalError("gRPC did not start");
   }
   server->TellHealth();  // before anybody can ask
   // Whoever may reach the folder may connect; who it is decides what it may do.

@@ -79,6 +79,37 @@ TEST_F(FrameCommandTest, AnEmptyFileIsAnEmptyFrame) {
   EXPECT_EQ(Read("out"), "");
 }
 
+// How long an errorbound frame is, only its second part tells.
+TEST_F(FrameCommandTest, LossyFramesAreRead) {
+  std::vector<float> dense(5000);
+  for (size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<float>(i % 97) / 7;
+  for (const bool is_qsgd : {false, true}) {
+    const Format format = is_qsgd ? Format::kQsgd4 : Format::kErrorBound;
+    std::string frame(MaxFrameBytes(format, DType::kFloat32, dense.size()) + kEncodeSlack, '\0');
+    const uint64_t bytes = is_qsgd ? EncodeQsgd(format, DType::kFloat32, dense.data(), dense.size(),
+                                                {.seed = 1}, frame.data())
+                                         .value()
+                                         .frame_bytes
+                                   : EncodeErrorBound(DType::kFloat32, dense.data(), dense.size(),
+                                                      {.value = 0.01}, frame.data())
+                                         .frame_bytes;
+    frame.resize(bytes);
+    Write("frame", frame);
+    EXPECT_EQ(RunArgs({"frame", "validate", Path("frame")}).code, kFine);
+    ASSERT_EQ(RunArgs({"frame", "decode", Path("frame"), Path("out")}).code, kFine);
+    const std::string out = Read("out");
+    ASSERT_EQ(out.size(), dense.size() * sizeof(float));
+    std::vector<float> decoded(dense.size());
+    std::memcpy(decoded.data(), out.data(), out.size());
+    const double bound = is_qsgd ? 2 : 0.01;
+    for (size_t i = 0; i < dense.size(); ++i) ASSERT_NEAR(decoded[i], dense[i], bound) << i;
+    for (const std::string& wrong : {frame + "x", frame.substr(0, 60), frame.substr(0, 100)}) {
+      Write("frame", wrong);
+      EXPECT_EQ(RunArgs({"frame", "validate", Path("frame")}).code, kUnhealthy);
+    }
+  }
+}
+
 TEST_F(FrameCommandTest, ShowSaysWhatTheHeaderSays) {
   Write("in", Elements(DType::kInt32, 100, 1));
   ASSERT_EQ(Encode("coo", "int32"), kFine);

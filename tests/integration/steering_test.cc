@@ -134,7 +134,8 @@ TEST(SteeringTest, AModelThatTheLeaderLoadsDecidesOnAllNodes) {
 
   const std::string learned = predicted == "split" ? "halving-doubling" : "split";
   const std::string path = a->runtime_dir() + "/model.toml";
-  std::ofstream(path) << ModelOf(learned);
+  // As large as those of many nodes.
+  std::ofstream(path) << ModelOf(learned) << "# " << std::string(500'000, '.') << "\n";
   Tool(*a, "tune load " + path);
   ASSERT_TRUE(Await(*a, runs(learned, "model")));
   ASSERT_TRUE(Await(*b, runs(learned, "model")));  // it has loaded nothing
