@@ -15,6 +15,15 @@ double Merged(double d, double e) {
   return 1 - (1 - d) * (1 - e);
 }
 
+// Of a slice, not of an element.
+Forecast Of(uint64_t elements, Forecast forecast) {
+  const auto count = static_cast<double>(elements);
+  forecast.encode_seconds *= count;
+  forecast.wire_seconds *= count;
+  forecast.seconds *= count;
+  return forecast;
+}
+
 double At(const Thresholds& thresholds, Phase phase, Link link) {
   if (phase == Phase::kAllGather) return thresholds.ag;
   return link == Link::kInter ? thresholds.inter : thresholds.intra;
@@ -57,7 +66,13 @@ Decision SendPolicy::Next(Phase phase, Link link, uint64_t elements) const {
   Decision decision{.reason = Reason::kEmpty, .link = link, .phase = phase};
   if (elements == 0) return decision;
   decision.reason = dense_reason_;
-  if (!compresses()) return decision;
+  if (!compresses()) {
+    // What else it might be depends on a density that nobody counts.
+    if (costs_ != nullptr && link == Link::kInter) {
+      decision.forecast = Of(elements, Foresee(*costs_, Format::kDense, SendingOf(decision, 1)));
+    }
+    return decision;
+  }
   if (!reduces_ || !density_.has_value()) {
     decision.format = SparseFormat(codec_, 1);
     decision.reason = Reason::kFirst;
@@ -121,12 +136,18 @@ double SendPolicy::LeastBytes(Phase phase, Link link, double density) const {
   return least;
 }
 
+Sending SendPolicy::SendingOf(const Decision& decision, double density) const {
+  const bool combines = decision.phase == Phase::kReduceScatter && reduces_;
+  return {.link = decision.link,
+          .width = combines ? partial_width_ : width_,
+          .density = density,
+          .combines = combines};
+}
+
 Outlook SendPolicy::Look(const Decision& decision, double density, double width) const {
-  return Compare(*costs_, codec_,
-                 {.link = decision.link,
-                  .width = width,
-                  .density = density,
-                  .combines = decision.phase == Phase::kReduceScatter && reduces_});
+  Sending sending = SendingOf(decision, density);
+  sending.width = width;
+  return Compare(*costs_, codec_, sending);
 }
 
 bool SendPolicy::IsFaster(const Outlook& outlook, Phase phase) const {
@@ -144,13 +165,13 @@ void SendPolicy::Tell(const Outlook& outlook, uint64_t elements, Decision* decis
   if (outlook.other_sparse && outlook.other_sparse->seconds < other.seconds) {
     other = *outlook.other_sparse;
   }
-  for (Forecast* const forecast : {&chosen, &other}) {
-    forecast->encode_seconds *= static_cast<double>(elements);
-    forecast->wire_seconds *= static_cast<double>(elements);
-    forecast->seconds *= static_cast<double>(elements);
-  }
-  decision->forecast = chosen;
-  decision->runner_up = other;
+  decision->forecast = Of(elements, chosen);
+  decision->runner_up = Of(elements, other);
+}
+
+void SendPolicy::Foretell(DType type, uint64_t elements, Decision* decision) const {
+  if (costs_ == nullptr || decision->forecast.has_value() || !density_.has_value()) return;
+  Tell(Look(*decision, *density_, static_cast<double>(SizeOf(type))), elements, decision);
 }
 
 Decision SendPolicy::Choose(Decision first, DType type, uint64_t nnz, uint64_t elements) {

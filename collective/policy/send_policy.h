@@ -23,7 +23,7 @@ namespace spccl::policy {
 //
 //   decision = Next(phase, link, elements)
 //   if decision.count_first: decision = Choose(decision, type, CountNonzeros(...), elements)
-//   else if compressed: Compressed(nnz, elements), whatever then travels
+//   else if compressed: Compressed(nnz, elements), whatever then travels, and Foretell(...)
 //   else SentDense(), unless elements == 0
 //
 // Step 0 compresses: so the density d_0 is measured. From then on the next send is compressed if
@@ -68,6 +68,10 @@ class SendPolicy {
   // The decision in the place of one whose count_first is set. `type` is the frame's.
   Decision Choose(Decision first, DType type, uint64_t nnz, uint64_t elements);
 
+  // Adds the forecasts to a compressed send's decision that was made before its density was known;
+  // once Compressed() has told that. `type` is the frame's.
+  void Foretell(DType type, uint64_t elements, Decision* decision) const;
+
   // Of a frame of `bytes` that goes on as it came.
   Decision PassOn(Phase phase, Link link, Format format, uint64_t bytes) const;
 
@@ -90,6 +94,7 @@ class SendPolicy {
   double SetThreshold(Format format, Phase phase, Link link) const;
   // The same, with the paper's where it is auto and no costs are known.
   double ThresholdOf(Format format, Phase phase, Link link) const;
+  Sending SendingOf(const Decision& decision, double density) const;
   Outlook Look(const Decision& decision, double density, double width) const;
   bool IsFaster(const Outlook& outlook, Phase phase) const;
   void Tell(const Outlook& outlook, uint64_t elements, Decision* decision) const;

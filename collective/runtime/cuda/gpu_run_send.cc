@@ -1,6 +1,7 @@
 // The sending half of a run on a GPU.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -110,11 +111,13 @@ void GpuRun::NoteCompressed() {
       decision.sparsity = 1 - static_cast<double>(nnz) / static_cast<double>(elements_);
     }
     args_.policy->Compressed(nnz, elements_);
+    args_.policy->Foretell(type_, elements_, &decision);
   }
   counted_ = true;
   if (frame_.size_bytes() >= DenseBytes(type_)) {
     decision.format = Format::kDense;
     decision.reason = Reason::kNoGain;
+    decision.forecast = decision.runner_up = std::nullopt;  // they were of the sparse frame
   }
 }
 

@@ -1,6 +1,7 @@
 #include "collective/runtime/host/step_run.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -137,10 +138,12 @@ Frame StepRun::Compressed(const void* values, DType type, bool counted) {
   if (!counted) {
     if (decision.reason == Reason::kFirst) CountInput(nnz);
     args_.policy->Compressed(nnz, elements_);
+    args_.policy->Foretell(type, elements_, &decision);
   }
   if (frame.size_bytes() >= DenseBytes(type)) {
     decision.format = Format::kDense;
     decision.reason = Reason::kNoGain;
+    decision.forecast = decision.runner_up = std::nullopt;  // they were of the sparse frame
   }
   return frame;
 }

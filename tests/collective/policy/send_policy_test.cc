@@ -371,6 +371,36 @@ TEST(SendPolicyTest, FixedThresholdsStayWhatTheyAreWhateverTheCosts) {
   }
 }
 
+// Also where a way that trials have found, or a setting, decides.
+TEST(SendPolicyTest, WhatIsFixedIsForetoldToo) {
+  const Costs costs = LinkOf(1e9);
+  const OpDesc op{.kind = OpKind::kAllReduce, .count = kElements};
+  const Thresholds never{.intra = 0, .inter = 0, .ag = 0};
+  SendPolicy pici({.codec = Codec::kPici, .pici = never}, op, &costs);
+  Decision first = pici.Next(kRs, Link::kInter, kElements);
+  EXPECT_FALSE(first.forecast.has_value());  // its density is not known
+  pici.Compressed(100, kElements);
+  pici.Foretell(DType::kFloat32, kElements, &first);
+  ASSERT_TRUE(first.forecast.has_value());
+  EXPECT_EQ(first.forecast->format, Format::kPici);
+  ASSERT_TRUE(first.runner_up.has_value());
+  EXPECT_NE(first.runner_up->format, Format::kPici);
+  const double before = first.forecast->seconds;
+  pici.Counted(900, kElements);
+  pici.Foretell(DType::kFloat32, kElements, &first);
+  EXPECT_EQ(first.forecast->seconds, before);  // told once
+  const SendPolicy dense({.codec = Codec::kDense}, op, &costs);
+  const Decision told = dense.Next(kRs, Link::kInter, kElements);
+  ASSERT_TRUE(told.forecast.has_value());
+  EXPECT_EQ(told.forecast->format, Format::kDense);
+  EXPECT_GE(told.forecast->seconds, kElements * 4 / 1e9);
+  EXPECT_FALSE(told.runner_up.has_value());
+  EXPECT_FALSE(dense.Next(kRs, Link::kIntra, kElements).forecast.has_value());
+  EXPECT_FALSE(SendPolicy({.codec = Codec::kDense}, op)
+                   .Next(kRs, Link::kInter, kElements)
+                   .forecast.has_value());
+}
+
 TEST(SendPolicyTest, WhatIsPassedOnTakesItsBytesOverTheLink) {
   const Costs costs = LinkOf(1e9);
   const SendPolicy policy(Auto(), OpDesc{.kind = OpKind::kAllReduce, .count = kMany}, &costs);
