@@ -75,9 +75,7 @@ bool Comm::HasRoom(uint64_t sequence) const {
 }
 
 absl::Status Comm::ResultOf(absl::Status result) const {
-  if (result.ok()) return result;
-  const std::lock_guard lock(mutex_);
-  return aborted_ ? broken_ : result;
+  return result.ok() || !aborted_.load(std::memory_order_acquire) ? result : aborted_here_;
 }
 
 void Comm::NoteAsyncError(const absl::Status& error) {
@@ -178,9 +176,10 @@ absl::Status Comm::Destroy() {
 absl::Status Comm::Abort() {
   {
     const std::lock_guard lock(mutex_);
-    closing_ = aborted_ = true;
-    if (broken_.ok()) broken_ = absl::AbortedError("the communicator was aborted by this rank");
+    closing_ = true;
+    if (broken_.ok()) broken_ = aborted_here_;
   }
+  aborted_.store(true, std::memory_order_release);
   SPCCL_RETURN_IF_ERROR(Leave(shm::RequestType::kCommAbort));
   CancelQueued();
   if (!Flush(MonotonicNanos() + kAbortTimeoutNs)) {

@@ -52,7 +52,7 @@ class Comm {
   bool HasRoom(uint64_t sequence) const;
   void NoteCompleted() { completed_.fetch_add(1, std::memory_order_acq_rel); }
   // What an operation ends with of which the daemon says `result`: it may read a submission when it
-  // has let go of the communicator already, and knows of none.
+  // has let go of the communicator already, and knows of none. Locks nothing: the rings are locked.
   absl::Status ResultOf(absl::Status result) const;
 
   // An operation on a GPU's memory has failed, whose caller waits for nothing: the communicator
@@ -108,6 +108,9 @@ class Comm {
   std::once_flag relay_asked_;
   std::unique_ptr<Relay> relay_;
 
+  const absl::Status aborted_here_ =
+      absl::AbortedError("the communicator was aborted by this rank");
+  std::atomic<bool> aborted_{false};  // by Abort()
   std::atomic<uint64_t> completed_{0};
   // Calls that race with a change of the codec may see either: relaxed.
   std::atomic<bool> is_lossy_{false};
@@ -117,8 +120,7 @@ class Comm {
   absl::Status broken_;        // aborted here, or failed by a fault of ours
   absl::Status async_error_;
   bool closing_ = false;
-  bool aborted_ = false;  // by Abort()
-  bool broke_ = false;    // by Break(), which has left, or is about to
+  bool broke_ = false;  // by Break(), which has left, or is about to
   bool left_ = false;
   std::vector<std::shared_ptr<Region>> registrations_;
   std::string last_error_;
