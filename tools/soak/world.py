@@ -90,7 +90,8 @@ class Daemon(Process):
     def sample(self):
         """What it holds, while nobody uses it."""
         descriptors, shared = holdings(self.pid)
-        files = sum(len(names) for _, _, names in os.walk(self.folder)
+        # Flight records are bounded by themselves; settings are there once something has been set.
+        files = sum(len(set(names) - {"settings.toml"}) for _, _, names in os.walk(self.folder)
                     ) - len(list(self.folder.glob("state/flight/*")))
         return {"descriptors": descriptors, "shared mappings": shared,
                 "threads": status_of(self.pid, "Threads"), "files": files,
