@@ -89,31 +89,44 @@ absl::Status WriteAll(int file, const std::string& path, const std::byte* data, 
   return absl::OkStatus();
 }
 
+absl::Status WriteInPlace(const std::string& path, const std::byte* data, size_t size) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  return file.valid() ? WriteAll(file.get(), path, data, size) : Failed("create", path);
+}
+
+// Where the file that `path` names is, or is to be; empty: what it names cannot be replaced, as it
+// is a device, a pipe, a link to nothing or a file without a name.
+std::string PlaceOf(const std::string& path, bool exists, const struct stat& info) {
+  struct stat itself;
+  if (!exists) return ::lstat(path.c_str(), &itself) == 0 ? "" : path;
+  if (!S_ISREG(info.st_mode)) return "";
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  return real != nullptr ? real.get() : "";
+}
+
 // A file that there is stays as it is where this fails: the bytes go beside it, and then in its
-// place.
+// place. But where its folder takes no others.
 absl::Status WriteBytes(const std::string& path, const std::byte* data, size_t size) {
-  struct stat info;
+  struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if ((exists && S_ISDIR(info.st_mode)) || path.ends_with('/')) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
   }
-  if (exists && !S_ISREG(info.st_mode)) {  // a device, a pipe
-    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    return file.valid() ? WriteAll(file.get(), path, data, size) : Failed("open", path);
-  }
-  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
-                                                         &std::free);
-  const std::string place = real != nullptr ? real.get() : path;  // not a link to it
+  if (exists && ::access(path.c_str(), W_OK) != 0) return Failed("create", path);
+  const std::string place = PlaceOf(path, exists, info);
+  if (place.empty()) return WriteInPlace(path, data, size);
   const std::string beside = absl::StrCat(place, ".", ::getpid(), ".new");
   const UniqueFd file(
       ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (!file.valid()) return Failed("create", path);
+  if (!file.valid()) return exists ? WriteInPlace(path, data, size) : Failed("create", path);
   absl::Status status = WriteAll(file.get(), path, data, size);
   if (status.ok() && exists && ::fchmod(file.get(), info.st_mode & 07777) != 0) {
     status = Failed("chmod", beside);
   }
-  if (status.ok() && ::rename(beside.c_str(), place.c_str()) != 0)
+  if (status.ok() && ::rename(beside.c_str(), place.c_str()) != 0) {
     status = Failed("rename", beside);
+  }
   if (!status.ok()) ::unlink(beside.c_str());
   return status;
 }
