@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -72,9 +73,8 @@ void Flatten(const toml::table& table, const std::vector<std::string>& prefix,
   }
 }
 
-// Whether the key that a line begins with, or that stands in its brackets, has more parts than
-// that. The parser bounds how deep values are nested, but not tables by such keys, which it and we
-// go through by recursion.
+// Whether a line has a key of more parts than that. The parser bounds how deep values are nested,
+// but not tables by such keys, which it and we go through by recursion.
 bool IsTooDeep(std::string_view line) {
   constexpr int kMostDots = 64;
   int dots = 0;
@@ -86,10 +86,12 @@ bool IsTooDeep(std::string_view line) {
       if (c == quote) quote = 0;
     } else if (c == '"' || c == '\'') {
       quote = c;
-    } else if (c == '=' || c == '#') {
+    } else if (c == '#') {
       return false;
-    } else if (c == '.' && ++dots > kMostDots) {
-      return true;
+    } else if (c == '.') {
+      if (++dots > kMostDots) return true;
+    } else if (std::strchr("=,{[", c) != nullptr) {
+      dots = 0;  // of a value, or of a key in an inline table
     }
   }
   return false;

@@ -154,7 +154,8 @@ TEST(ConfigTest, BrokenTomlNamesThePlace) {
 TEST(ConfigTest, AKeyOfVeryManyPartsIsRefused) {
   std::string deep = "a";
   for (int part = 0; part < 100'000; ++part) deep += ".a";
-  for (const std::string& text : {"[" + deep + "]\n", deep + " = 1\n"}) {
+  for (const std::string& text :
+       {"[" + deep + "]\n", deep + " = 1\n", "log = {" + deep + " = 1}\n"}) {
     EXPECT_EQ(MessageOf("channels = 4\n" + text),
               "f.toml:2:1: a key of too many parts, expected 65 at most");
   }
