@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -51,7 +52,12 @@ absl::StatusOr<std::unique_ptr<PeerNet>> PeerNet::Create(PeerNetOptions options,
   gpr_set_log_function(LogOfGrpc);
   if (options.boot_id == 0) return absl::InvalidArgumentError("a boot id of 0");
   auto impl = std::make_shared<Impl>(std::move(options), std::move(callbacks));
-  const absl::Status started = impl->Start();
+  absl::Status started;
+  try {
+    started = impl->Start();
+  } catch (const std::system_error& error) {
+    started = absl::ResourceExhaustedError(absl::StrCat("no thread for peers: ", error.what()));
+  }
   if (!started.ok()) {
     impl->Stop();
     return started;
