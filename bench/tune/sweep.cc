@@ -47,15 +47,40 @@ std::string SettingOf(const std::string& way) {
   return absl::StrCat("algo=", parts.first, parts.second.empty() ? "" : ",slice=", parts.second);
 }
 
+// The paper's, but for those that the caller names: where all is auto ways to send would be tried
+// meanwhile.
+void AddThresholds(const SweepOptions& options, std::vector<std::string>* command) {
+  constexpr std::pair<const char*, const char*> kPaper[] = {
+      {"--thresholds-pici-intra=", "0.6"}, {"--thresholds-pici-inter=", "0.5"},
+      {"--thresholds-pici-ag=", "0.1"},    {"--thresholds-coo-intra=", "0.7"},
+      {"--thresholds-coo-inter=", "0.6"},  {"--thresholds-coo-ag=", "0.5"}};
+  for (const auto& [flag, value] : kPaper) {
+    const bool named = std::any_of(
+        options.perf_arguments.begin(), options.perf_arguments.end(),
+        [flag = flag](const std::string& argument) { return argument.starts_with(flag); });
+    if (!named) command->insert(command->end(), {"--daemon-arg", absl::StrCat(flag, value)});
+  }
+}
+
 std::vector<std::string> CommandOf(const SweepOptions& options, const Launch& launch) {
   const Case& at = launch.at;
-  std::vector<std::string> command = {
-      options.perf, "--op", std::string(NameOf(at.op)), "--nodes", absl::StrCat(at.nodes),
-      "--ranks", absl::StrCat(at.ranks), "--sizes", absl::StrCat(at.bytes), "--sparsity",
-      absl::StrCat(at.sparsity), "--iters", absl::StrCat(Iterations(options, at.bytes)), "--warmup",
-      "3", "--json",
-      // Not all auto: ways to send would be tried meanwhile.
-      "--daemon-arg", "--thresholds-pici-inter=0.5", "--daemon-arg", "--thresholds-coo-inter=0.6"};
+  std::vector<std::string> command = {options.perf,
+                                      "--op",
+                                      std::string(NameOf(at.op)),
+                                      "--nodes",
+                                      absl::StrCat(at.nodes),
+                                      "--ranks",
+                                      absl::StrCat(at.ranks),
+                                      "--sizes",
+                                      absl::StrCat(at.bytes),
+                                      "--sparsity",
+                                      absl::StrCat(at.sparsity),
+                                      "--iters",
+                                      absl::StrCat(Iterations(options, at.bytes)),
+                                      "--warmup",
+                                      "3",
+                                      "--json"};
+  AddThresholds(options, &command);
   command.insert(command.end(), options.perf_arguments.begin(), options.perf_arguments.end());
   if (at.channels != 0) {
     command.insert(command.end(), {"--daemon-arg", absl::StrCat("--channels=", at.channels)});
