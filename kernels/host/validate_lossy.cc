@@ -55,7 +55,11 @@ FrameFault CheckWidths(const uint8_t* frame, const FrameHeader& header,
     }
     const uint64_t width = frame[layout.widths + group];
     const bool empty = MembersOf(group, header.element_count) == 0;
-    if (width > most || (empty && width != 0) || words + width > plane_words) {
+    if (words + width > plane_words) {
+      return Fault(FrameError::kBadIndex, layout.widths + group, width, plane_words - words,
+                   Bound::kAtMost);
+    }
+    if (width > most || (empty && width != 0)) {
       return Fault(FrameError::kBadIndex, layout.widths + group, width, empty ? 0 : most,
                    Bound::kAtMost);
     }
