@@ -16,8 +16,9 @@ namespace spccl::daemon {
 // because the stream's reader is too slow, is lost and counted.
 class EventQueue {
  public:
-  // For each stream: those that began at different times keep different events.
-  static constexpr size_t kMostEvents = 4096, kMostBytes = size_t{4} << 20;
+  // For each stream: those that began at different times keep different events. All that the log
+  // keeps fit, and it shares them: 1,024 of at most some 32 KiB.
+  static constexpr size_t kMostEvents = 4096, kMostBytes = size_t{64} << 20;
 
   // With from_sequence > 0, whatever is missing from there on is counted as lost too.
   EventQueue(const Caller& caller, uint64_t from_sequence)

@@ -61,7 +61,8 @@ absl::Status PlanModels::Load(const std::string& name, const std::string& text) 
 absl::Status PlanModels::Unload() {
   const std::lock_guard write_lock(write_mutex_);
   if (::unlink(path_.c_str()) != 0 && errno != ENOENT) {
-    return ErrnoStatus(errno, absl::StrCat("remove ", path_));
+    const absl::Status status = ErrnoStatus(errno, absl::StrCat("remove ", path_));
+    return absl::FailedPreconditionError(status.message());  // no fault of the caller's
   }
   const std::lock_guard lock(mutex_);
   current_ = configured_;

@@ -36,7 +36,7 @@ class PlanModels {
   Loaded Describe() const;
 
   // On disk before it takes effect, or not at all. InvalidArgument: it does not parse, or `text` is
-  // larger than kMostBytes; ResourceExhausted, Internal: it could not be written.
+  // larger than kMostBytes; ResourceExhausted, FailedPrecondition: it could not be written.
   static constexpr size_t kMostBytes = 1 << 20;
   absl::Status Load(const std::string& name, const std::string& text);
   // Then what the configuration names is in force.
