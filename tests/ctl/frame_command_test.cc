@@ -189,6 +189,14 @@ TEST_F(FrameCommandTest, AFileThatCannotBeReplacedStays) {
   EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
   EXPECT_NE(Read("frame"), "before");
   EXPECT_EQ(std::filesystem::status(Path("frame")).permissions(), std::filesystem::perms(0640));
+  // A link to nothing stays, too, and what it names is made.
+  std::filesystem::create_symlink(Path("target"), Path("dangling"));
+  ASSERT_EQ(RunArgs({"frame", "encode", "--format", "coo", "--dtype", "int32", Path("in"),
+                     Path("dangling")})
+                .code,
+            kFine);
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("dangling")));
+  EXPECT_EQ(Read("target"), Read("frame"));
   const std::filesystem::path folder = std::filesystem::path(Path("in")).parent_path();
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}),
             3);  // none is left over
