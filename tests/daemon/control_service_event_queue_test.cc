@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/event_log.h"
 #include "gtest/gtest.h"
 
 namespace spccl::daemon {
@@ -49,6 +50,16 @@ TEST(EventQueueTest, OfMoreThanFitsInBytesTheRestIsLostAndCounted) {
   ASSERT_TRUE(queue.Pop(0, &entry));
   ASSERT_TRUE(queue.Pop(0, &entry));
   EXPECT_EQ(entry.event->sequence, 12u);
+}
+
+TEST(EventQueueTest, AllThatIsKeptFits) {
+  EventQueue queue(kAdministrator, 1);
+  for (uint64_t i = 1; i <= EventLog::kKept; ++i) queue.Push(EventOf(i, 32 << 10));
+  EventQueue::Entry entry;
+  for (uint64_t i = 1; i <= EventLog::kKept; ++i) {
+    ASSERT_TRUE(queue.Pop(0, &entry));
+    EXPECT_EQ(entry.lost, 0u);
+  }
 }
 
 TEST(EventQueueTest, TheSendsOfAnEventCountToo) {
